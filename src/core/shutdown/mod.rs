@@ -4,6 +4,7 @@
 //! phase of the drain, and spreads the ends of watches over time. Only the owner of the process
 //! calls [`Shutdown::run`], which goes through the phases.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,12 +72,11 @@ pub enum Outcome {
 }
 
 /// A handle to the shutdown of the process. Clones share the phase and the task counts.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Shutdown {
     state: Arc<State>,
 }
 
-#[derive(Debug)]
 struct State {
     config: Config,
     waiters: Waiters,
@@ -89,7 +89,6 @@ struct State {
 
 /// The future that [`Shutdown::reached`] returns. Cancel safe. It may be polled again after it
 /// completed. A clone waits for this phase too.
-#[derive(Debug)]
 pub struct PhaseReached {
     shutdown: Shutdown,
     phase: Phase,
@@ -97,7 +96,6 @@ pub struct PhaseReached {
 }
 
 /// The future that [`Shutdown::watch_end`] returns. Cancel safe.
-#[derive(Debug)]
 pub struct WatchEnd {
     ending: PhaseReached,
     /// The random wait before this watch ends; `None` before [`Phase::EndWatches`].
@@ -302,6 +300,15 @@ impl Default for Config {
     }
 }
 
+impl fmt::Debug for Shutdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shutdown")
+            .field("phase", &self.phase())
+            .field("serving_tasks", &self.serving_tasks())
+            .finish_non_exhaustive()
+    }
+}
+
 async fn wait_for_none(count: &watch::Sender<usize>) {
     // The sender is borrowed during the wait, so it is not dropped and the wait cannot fail.
     let _ = count.subscribe().wait_for(|tasks| *tasks == 0).await;
@@ -331,6 +338,12 @@ impl Clone for PhaseReached {
     }
 }
 
+impl fmt::Debug for PhaseReached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PhaseReached").field(&self.phase).finish()
+    }
+}
+
 impl Future for WatchEnd {
     type Output = ();
 
@@ -349,6 +362,12 @@ impl Drop for WatchEnd {
     fn drop(&mut self) {
         let watches = &self.ending.shutdown.state.watches;
         watches.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for WatchEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WatchEnd")
     }
 }
 

@@ -9,20 +9,19 @@ use parking_lot::Mutex;
 use crate::shutdown::Phase;
 
 /// The current phase, and the wakers of all futures that wait for a later one.
-#[derive(Debug)]
 pub(super) struct Waiters {
     phase: AtomicU8,
     pub(super) slots: Mutex<Slots>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Slots {
     pub(super) wakers: Vec<Option<(Phase, Waker)>>,
     free: Vec<usize>,
 }
 
 /// The registration of one future, which must be returned with [`Waiters::unregister`].
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Waiter {
     slot: Option<usize>,
     /// A copy of the registered waker, so that a repeated poll with an unchanged

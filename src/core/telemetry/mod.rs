@@ -71,7 +71,6 @@ pub enum LogFormat {
 }
 
 /// Changes how much the installed log contains.
-#[derive(Debug)]
 pub struct LogHandle {
     filter: reload::Handle<EnvFilter, tracing_subscriber::Registry>,
 }
@@ -127,7 +126,8 @@ pub fn install_log(config: LogConfig) -> Result<LogHandle, LogError> {
     let (filter, handle) = reload::Layer::new(filter);
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_ansi(std::io::stderr().is_terminal())
+        .log_internal_errors(true);
     let lines = match config.format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
@@ -139,6 +139,12 @@ pub fn install_log(config: LogConfig) -> Result<LogHandle, LogError> {
 }
 
 // === impl LogHandle ===
+
+impl fmt::Debug for LogHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogHandle")
+    }
+}
 
 impl LogHandle {
     /// Sets the verbosity to that of `config` from now on. The format does not change.

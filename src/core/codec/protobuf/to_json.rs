@@ -132,10 +132,10 @@ fn value(kind: Kind, field: &Field<'_>, depth: usize) -> Result<Value, Error> {
         Kind::Bytes => STANDARD.encode(field.bytes()?).into(),
         Kind::Time => time(field.bytes()?, "%Y-%m-%dT%H:%M:%SZ")?,
         Kind::PreciseTime => time(field.bytes()?, "%Y-%m-%dT%H:%M:%S.%6fZ")?,
-        Kind::Quantity => first_text(field.bytes()?)?.into(),
+        Kind::Quantity => text_of_first_field(field.bytes()?)?.into(),
         Kind::NumberOrText => number_or_text(field.bytes()?)?,
         Kind::Raw => {
-            let text = first_text(field.bytes()?)?;
+            let text = text_of_first_field(field.bytes()?)?;
             serde_json::from_str(text).unwrap_or_default()
         }
         Kind::Message(name) => {
@@ -146,7 +146,7 @@ fn value(kind: Kind, field: &Field<'_>, depth: usize) -> Result<Value, Error> {
     })
 }
 
-fn first_text(message: &[u8]) -> Result<&str, Error> {
+fn text_of_first_field(message: &[u8]) -> Result<&str, Error> {
     texts_of::<1>(message).map(|[text]| text)
 }
 

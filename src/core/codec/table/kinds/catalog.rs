@@ -13,7 +13,8 @@ use crate::codec::table::part::Part;
 /// The name of the columns and cells for kinds without an entry: Name and Created At.
 const DEFAULT: &str = "default";
 
-/// The members of objects that have most of the shown values. Each is found once for a row.
+/// The members of objects that have most of the shown values. Each is found once for all rules of a
+/// row whose paths begin with it.
 const TOP_MEMBERS: [&str; 3] = ["metadata", "spec", "status"];
 
 /// A kind for some API servers: a line of `cells.txt`.
@@ -133,15 +134,24 @@ impl Cells {
             Self::Whole(cells) => return cells(object),
         };
         let mut found = [None; TOP_MEMBERS.len()];
-        let cell = |rule: &Rule| {
-            let start = match rule.top {
-                Some(top) => *found[top].get_or_insert_with(|| object.at(TOP_MEMBERS[top])),
-                None => object,
+        // Neighbours often show the same value, such as the containers.
+        let mut last: Option<(&Rule, Part<'_>)> = None;
+        let mut cells = Vec::with_capacity(rules.len());
+        for rule in rules {
+            let value = match last {
+                Some((last, value)) if (last.top, &last.path) == (rule.top, &rule.path) => value,
+                _ => {
+                    let start = match rule.top {
+                        Some(top) => *found[top].get_or_insert_with(|| object.at(TOP_MEMBERS[top])),
+                        None => object,
+                    };
+                    rule.path.iter().fold(start, |value, step| value.at(step))
+                }
             };
-            let value = rule.path.iter().fold(start, |value, step| value.at(step));
-            (rule.show)(value, rule.otherwise)
-        };
-        rules.iter().map(cell).collect()
+            last = Some((rule, value));
+            cells.push((rule.show)(value, rule.otherwise));
+        }
+        cells
     }
 }
 
