@@ -41,11 +41,12 @@ impl ScopeHash {
 }
 
 impl Session {
-    /// Begins a session: the user may have seen anything before `now`.
-    pub(super) fn begin(now: Instant) -> Self {
+    /// Begins a session: the user may have seen anything before `now`. If the session was forgotten,
+    /// a write that was lost before may be done until `unsure_until`.
+    pub(super) fn begin(now: Instant, unsure_until: Option<Instant>) -> Self {
         Self {
             marked_at: now,
-            unsure_until: None,
+            unsure_until,
             seen: None,
         }
     }
