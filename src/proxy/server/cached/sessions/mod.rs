@@ -10,7 +10,8 @@
 //!   byte of the answer is sent.
 //! - `session.rs` has the rules. Guarded by `sessions_contain_what_their_users_have_seen` and
 //!   `the_model_of_sessions_notices_each_broken_rule`.
-//! - A session that was forgotten begins again, with a mark. So forgetting is always safe.
+//! - A session that was forgotten begins again, with a mark, and is in doubt for as long as the API
+//!   server may take for a request. So forgetting is always safe.
 //! - Callers that kubefan can't identify may be any user, so what they see marks all sessions of
 //!   the resource. What the API server refuses them shows nothing.
 //! - A user has at most one session for each resource that kubefan caches, so no user can push out
@@ -71,9 +72,9 @@ struct Inner {
 
 struct Table {
     sessions: Generations<Key, Session>,
-    /// Writes that were sent before this moment may not have been noted. They are answered at most
-    /// [`MAX_REQUEST_TIME`] later.
-    cleared_at: Option<Instant>,
+    /// When sessions were last forgotten. Writes that were sent before may not have been noted, or may
+    /// not have an answer yet.
+    forgotten_at: Option<Instant>,
 }
 
 /// Whose session, and of what. Callers that kubefan does not authenticate are one user.
@@ -116,7 +117,7 @@ impl Sessions {
         let most = (budget.limit() / SESSION_BYTES).min(MAX_SESSIONS);
         let table = Table {
             sessions: Generations::new(most / 2),
-            cleared_at: None,
+            forgotten_at: None,
         };
         Self {
             inner: Arc::new(Inner {
@@ -135,7 +136,7 @@ impl Sessions {
     pub(in crate::server) fn clear(&self) {
         let forgotten = {
             let mut table = self.inner.table.lock();
-            table.cleared_at = Some(Instant::now());
+            table.forgotten_at = Some(Instant::now());
             table.sessions.take()
         };
         self.inner.budget.set_used(0);
@@ -334,15 +335,13 @@ impl Sessions {
         let mut table = self.inner.table.lock();
         let now = Instant::now();
         let session = table.sessions.get(key).copied();
-        let mut session = session.unwrap_or_else(|| Session::begin(now));
-        if table
-            .cleared_at
-            .is_some_and(|at| at.elapsed() <= MAX_REQUEST_TIME)
-        {
-            session.mark(now);
-        }
+        let unsure_until = table.forgotten_at.map(|at| at + MAX_REQUEST_TIME);
+        let mut session = session.unwrap_or_else(|| Session::begin(now, unsure_until));
         let result = change(&mut session, now);
         let forgotten = table.sessions.insert(key.clone(), session);
+        if forgotten.as_ref().is_some_and(|old| !old.is_empty()) {
+            table.forgotten_at = Some(now);
+        }
         self.inner
             .budget
             .set_used(table.sessions.len() * SESSION_BYTES);

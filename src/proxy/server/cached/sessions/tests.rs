@@ -33,9 +33,11 @@ enum Broken {
     PartialProof,
     /// A read does not wait for the version.
     NoWait,
+    /// A session that was forgotten begins without a doubt about writes that were lost.
+    Forgotten,
 }
 
-const ALL: [Broken; 10] = [
+const ALL: [Broken; 11] = [
     Broken::Write,
     Broken::LostWrite,
     Broken::UnknownState,
@@ -46,6 +48,7 @@ const ALL: [Broken; 10] = [
     Broken::GiveUp,
     Broken::PartialProof,
     Broken::NoWait,
+    Broken::Forgotten,
 ];
 const USERS: usize = 2;
 const OBJECTS: usize = 3;
@@ -66,6 +69,8 @@ struct Cache {
 #[derive(Clone, Default)]
 struct User {
     session: Option<Session>,
+    /// When the session was last forgotten.
+    forgotten_at: Option<Instant>,
     /// The version of the newest change of each object that the user has seen.
     seen: [u64; OBJECTS],
     /// A write without an answer, which is done at this tick or before.
@@ -152,8 +157,12 @@ impl Model {
             true => self.began,
             false => now,
         };
-        let session = &mut self.users[user].session;
-        change(session.get_or_insert(Session::begin(begins_at)), now);
+        let doubts = !self.breaks(Broken::Forgotten);
+        let user = &mut self.users[user];
+        let lost_for = Duration::from_nanos(LOST_FOR + 1);
+        let unsure_until = user.forgotten_at.filter(|_| doubts).map(|at| at + lost_for);
+        let new = || Session::begin(begins_at, unsure_until);
+        change(user.session.get_or_insert_with(new), now);
     }
 
     fn commit(&mut self, object: usize) -> u64 {
@@ -173,7 +182,7 @@ impl Model {
                 2 => self.lose_a_write(user, object),
                 3 => self.see_an_unknown_state(user),
                 4 => self.forwarded_get(user, object),
-                5 => self.users[user].session = None,
+                5 => self.forget(user),
                 6 | 7 => drop(self.commit(object)),
                 8..=10 => self.follow(),
                 11..=13 => self.send_read(user),
@@ -213,7 +222,6 @@ impl Model {
         if self.users[user].lost.is_some() {
             return;
         }
-        // Forgetting a session in this time is not modelled: then the user expects no more.
         let last = self.ticks + LOST_FOR;
         self.users[user].lost = Some((object, last));
         let until = self.began + Duration::from_nanos(last + 1);
@@ -230,6 +238,12 @@ impl Model {
         if !self.breaks(Broken::UnknownState) {
             self.update(user, Session::mark);
         }
+    }
+
+    fn forget(&mut self, user: usize) {
+        let now = self.now();
+        self.users[user].session = None;
+        self.users[user].forgotten_at = Some(now);
     }
 
     fn forwarded_get(&mut self, user: usize, object: usize) {
