@@ -355,7 +355,7 @@ fn sessions_contain_what_their_users_have_seen() {
 #[test]
 fn the_model_of_sessions_notices_each_broken_rule() {
     for rule in ALL {
-        let is_noticed = (0..2_000).any(|seed| Model::new(seed, Some(rule)).run().is_err());
+        let is_noticed = (0..20_000).any(|seed| Model::new(seed, Some(rule)).run().is_err());
         assert!(is_noticed, "{rule:?}");
     }
 }
