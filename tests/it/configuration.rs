@@ -89,11 +89,15 @@ async fn resources_named_in_the_file_are_cached_from_the_start() {
     )
     .expect("a file");
     let path = path.to_str().expect("UTF-8");
-    let kubefan = Kubefan::start(server, &["--config", path]).await;
+    let flags = ["--config", path, "--freshness", "podz=any"];
+    let kubefan = Kubefan::start(server, &flags).await;
     let metrics = kubefan.metrics().await;
     assert!(metrics.contains("resource=\"configmaps\""), "{metrics}");
     let log = kubefan.log();
     assert!(log.starts_with('{'), "{log}");
+    let mut lines = log.lines();
+    let is_warned = lines.any(|line| line.contains("\"podz\"") && line.contains("\"pods\""));
+    assert!(is_warned, "{log}");
 }
 
 /// Checks that kubectl sees equal services through a kubefan with each sample and directly.

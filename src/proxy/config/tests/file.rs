@@ -133,6 +133,10 @@ fn values_that_can_not_work_are_reported_without_names_of_types() {
         let expected = expected.replace(": ", " ");
         assert!(problems[0].ends_with(&expected), "{problems:?}");
     }
+    let deep = format!("cache: {}", "[".repeat(100_000));
+    let problems = problems_of(&deep);
+    let expected = "the document is too large, or nested too deeply";
+    assert!(problems[0].ends_with(expected), "{problems:?}");
 }
 
 #[test]
