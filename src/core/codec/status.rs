@@ -65,7 +65,7 @@ pub(super) fn decode_message(message: &[u8]) -> Result<Status, Error> {
         let field = field?;
         match field.number {
             1 => {
-                let [_, _, token] = texts_of::<3>(field.bytes()?)?;
+                let [token] = texts_of(field.bytes()?, [3])?;
                 status.metadata.continue_token = token.to_owned();
             }
             2 => status.status = field.text()?.to_owned(),
@@ -97,7 +97,7 @@ fn decode_details(message: &[u8]) -> Result<StatusDetails, Error> {
 }
 
 fn decode_cause(message: &[u8]) -> Result<StatusCause, Error> {
-    let [reason, message, field] = texts_of::<3>(message)?.map(str::to_owned);
+    let [reason, message, field] = texts_of(message, [1, 2, 3])?.map(str::to_owned);
     Ok(StatusCause {
         reason,
         message,

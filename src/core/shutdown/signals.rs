@@ -1,7 +1,7 @@
 //! The signals that request the end of the process.
 
 use std::future::pending;
-use std::io;
+use std::{fmt, io};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -9,12 +9,10 @@ use tokio::sync::mpsc;
 use super::last_resort::LastResort;
 
 /// A source of signals: this process, or a channel.
-#[derive(Debug)]
 pub struct Signals {
     source: Source,
 }
 
-#[derive(Debug)]
 enum Source {
     Process {
         terminate: Signal,
@@ -80,5 +78,11 @@ impl Signals {
                 None => pending().await,
             },
         }
+    }
+}
+
+impl fmt::Debug for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signals")
     }
 }

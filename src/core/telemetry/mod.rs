@@ -20,7 +20,9 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     TextEncoder,
 };
+use tracing::Subscriber;
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, reload};
@@ -122,20 +124,35 @@ pub struct Samples {
 /// # Errors
 /// If `RUST_LOG` cannot be parsed, or a subscriber is already installed.
 pub fn install_log(config: LogConfig) -> Result<LogHandle, LogError> {
-    let filter = filter(config, std::env::var("RUST_LOG").ok())?;
-    let (filter, handle) = reload::Layer::new(filter);
+    let is_coloured = std::io::stderr().is_terminal();
+    let rust_log = std::env::var("RUST_LOG").ok();
+    let (subscriber, handle) = subscriber(config, rust_log, std::io::stderr, is_coloured)?;
+    let installed = subscriber.try_init();
+    installed.map_err(|error| LogError::AlreadyInstalled(error.into()))?;
+    Ok(handle)
+}
+
+/// Returns the tracing subscriber that writes the log to `writer`.
+fn subscriber<W>(
+    config: LogConfig,
+    rust_log: Option<String>,
+    writer: W,
+    is_coloured: bool,
+) -> Result<(impl Subscriber + Send + Sync, LogHandle), LogError>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let (filter, handle) = reload::Layer::new(filter(config, rust_log)?);
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(writer)
+        .with_ansi(is_coloured)
         .log_internal_errors(true);
     let lines = match config.format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let subscriber = tracing_subscriber::registry().with(filter).with(lines);
-    let installed = subscriber.try_init();
-    installed.map_err(|error| LogError::AlreadyInstalled(error.into()))?;
-    Ok(LogHandle { filter: handle })
+    Ok((subscriber, LogHandle { filter: handle }))
 }
 
 // === impl LogHandle ===

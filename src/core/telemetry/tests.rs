@@ -1,4 +1,4 @@
-use crate::telemetry::{LogConfig, LogFormat, Registry, SECONDS_BUCKETS, filter};
+use crate::telemetry::{LogConfig, LogFormat, Registry, SECONDS_BUCKETS, filter, subscriber};
 
 #[test]
 fn verbosity_and_rust_log_make_the_filter() {
@@ -32,12 +32,8 @@ fn verbosity_and_rust_log_make_the_filter() {
 /// The lines that `log` writes with the filter of `config`.
 fn logged(config: LogConfig, log: impl FnOnce()) -> String {
     let lines = tempfile::NamedTempFile::new().unwrap();
-    let file = lines.reopen().unwrap();
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter(config, None).unwrap())
-        .with_writer(std::sync::Arc::new(file))
-        .with_ansi(false)
-        .finish();
+    let file = std::sync::Arc::new(lines.reopen().unwrap());
+    let (subscriber, _handle) = subscriber(config, None, file, false).unwrap();
     tracing::subscriber::with_default(subscriber, log);
     std::fs::read_to_string(lines.path()).unwrap()
 }

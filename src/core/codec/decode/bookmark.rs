@@ -68,7 +68,7 @@ impl BookmarkFields {
             match field.number {
                 RESOURCE_VERSION => self.resource_version = field.text()?.to_owned(),
                 ANNOTATIONS => {
-                    let [key, value] = texts_of::<2>(field.bytes()?)?;
+                    let [key, value] = texts_of(field.bytes()?, [1, 2])?;
                     self.initial_events_end |= key == INITIAL_EVENTS_END && value == "true";
                 }
                 _ => {}

@@ -15,7 +15,7 @@ pub(crate) fn hidden_annotation(api_version: &str, kind: &str) -> Option<&'stati
 
 /// Returns true if `field` of ObjectMeta is the map entry of the annotation `hidden`.
 pub(super) fn is_hidden(field: &Field<'_>, hidden: &str) -> bool {
-    let entry = || field.bytes().and_then(texts_of::<2>);
+    let entry = || field.bytes().and_then(|entry| texts_of(entry, [1, 2]));
     field.number == ANNOTATIONS && entry().is_ok_and(|[key, _]| key == hidden)
 }
 

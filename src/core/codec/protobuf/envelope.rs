@@ -23,7 +23,7 @@ pub(crate) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Error> {
     for field in Fields::new(message) {
         let field = field?;
         match field.number {
-            1 => [envelope.api_version, envelope.kind] = texts_of::<2>(field.bytes()?)?,
+            1 => [envelope.api_version, envelope.kind] = texts_of(field.bytes()?, [1, 2])?,
             2 => envelope.raw = field.bytes()?,
             3 | 4 if !field.bytes()?.is_empty() => {
                 return Err(Error::Protobuf("envelope has a content encoding or type"));

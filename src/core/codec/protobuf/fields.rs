@@ -118,14 +118,17 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Returns the texts of the fields from 1 to `N` of a message. An absent text is empty, and the last
-/// one of a field counts.
-pub(crate) fn texts_of<const N: usize>(message: &[u8]) -> Result<[&str; N], Error> {
+/// Returns the texts of the fields `numbers` of a message. An absent text is empty, and the last one
+/// of a field counts.
+pub(crate) fn texts_of<const N: usize>(
+    message: &[u8],
+    numbers: [u32; N],
+) -> Result<[&str; N], Error> {
     let mut texts = [""; N];
     for field in Fields::new(message) {
         let field = field?;
-        if let Some(text) = texts.get_mut((field.number as usize).wrapping_sub(1)) {
-            *text = field.text()?;
+        if let Some(position) = numbers.iter().position(|number| *number == field.number) {
+            texts[position] = field.text()?;
         }
     }
     Ok(texts)

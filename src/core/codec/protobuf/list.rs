@@ -14,7 +14,7 @@ pub(crate) fn list<'a>(
         let field = field?;
         match field.number {
             1 => {
-                let [_, version, token] = texts_of::<3>(field.bytes()?)?;
+                let [version, token] = texts_of(field.bytes()?, [2, 3])?;
                 head.resource_version = version.to_owned();
                 head.continue_token = (!token.is_empty()).then(|| token.to_owned());
             }

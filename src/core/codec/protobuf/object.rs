@@ -36,7 +36,7 @@ fn metadata<'a>(message: &'a [u8], head: &mut Head<'a>) -> Result<(), Error> {
             5 => head.uid = field.text()?.into(),
             RESOURCE_VERSION => head.resource_version = field.text()?.into(),
             11 => {
-                let [key, value] = texts_of::<2>(field.bytes()?)?;
+                let [key, value] = texts_of(field.bytes()?, [1, 2])?;
                 head.labels.push((key.into(), value.into()));
             }
             _ => {}

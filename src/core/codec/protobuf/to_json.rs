@@ -147,7 +147,7 @@ fn value(kind: Kind, field: &Field<'_>, depth: usize) -> Result<Value, Error> {
 }
 
 fn text_of_first_field(message: &[u8]) -> Result<&str, Error> {
-    texts_of::<1>(message).map(|[text]| text)
+    texts_of(message, [1]).map(|[text]| text)
 }
 
 fn numbers(message: &[u8]) -> Result<[u64; 2], Error> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::codec::table::cells::cell::Cell;
-use crate::codec::table::cells::value::{or, slashed, text};
+use crate::codec::table::cells::value::{name, or, slashed, text};
 use crate::codec::table::part::Part;
 
 /// Shows the subjects of the kind `kind`.
@@ -25,17 +25,22 @@ pub(super) fn limit(value: Part<'_>, otherwise: &str) -> Cell {
     }
 }
 
-/// Shows the limits or the other resources of a quota, as `chosen` says.
-pub(super) fn quota(status: Part<'_>, chosen: &str) -> Cell {
-    let used: HashMap<_, _> = status.at("used").members().collect();
-    let is_chosen = |resource: &str| resource.starts_with("limits.") == (chosen == "limits");
-    let hard = status.at("hard").members();
-    let mut hard: Vec<_> = hard.filter(|(resource, _)| is_chosen(resource)).collect();
+/// Returns the cells of a ResourceQuota: the limits are apart from the other resources.
+pub(super) fn quota(quota: Part<'_>) -> Vec<Cell> {
+    let [used, hard] = quota.at("status").all(["used", "hard"]);
+    let used: HashMap<_, _> = used.members().collect();
+    let mut hard: Vec<_> = hard.members().collect();
     hard.sort_by(|(resource, _), (other, _)| resource.cmp(other));
-    let texts = hard.iter().map(|(resource, hard)| {
-        let used = used.get(resource).map(|used| text(*used));
-        let used = or(used.unwrap_or_default(), "0");
-        format!("{resource}: {used}/{}", or(text(*hard), "0"))
-    });
-    texts.collect::<Vec<_>>().join(", ").into()
+    let shown = |is_limit: bool| {
+        let hard = hard.iter();
+        let chosen = hard.filter(|(resource, _)| resource.starts_with("limits.") == is_limit);
+        let texts = chosen.map(|(resource, hard)| {
+            let used = used.get(resource).map(|used| text(*used));
+            let used = or(used.unwrap_or_default(), "0");
+            format!("{resource}: {used}/{}", or(text(*hard), "0"))
+        });
+        Cell::from(texts.collect::<Vec<_>>().join(", "))
+    };
+    let age = Cell::age(quota.at("metadata").at("creationTimestamp"));
+    vec![name(quota), shown(false), shown(true), age]
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
 
-use super::pod;
 use super::shows::{SHOWS, Show};
+use super::{access, pod};
 use crate::codec::table::cells::cell::Cell;
 use crate::codec::table::column::ColumnDefinition;
 use crate::codec::table::part::Part;
@@ -13,9 +13,8 @@ use crate::codec::table::part::Part;
 /// The name of the columns and cells for kinds without an entry: Name and Created At.
 const DEFAULT: &str = "default";
 
-/// The members of objects that have most of the shown values. Each is found once for all rules of a
-/// row whose paths begin with it.
-const TOP_MEMBERS: [&str; 3] = ["metadata", "spec", "status"];
+/// The largest number of steps to a value.
+const MAX_STEPS: usize = 6;
 
 /// A kind for some API servers: a line of `cells.txt`.
 struct Kind {
@@ -39,9 +38,7 @@ pub(in crate::codec::table) enum Cells {
 #[derive(Debug)]
 pub(in crate::codec::table) struct Rule {
     show: Show,
-    /// The position in `TOP_MEMBERS` of the first step to the value, if it is there.
-    top: Option<usize>,
-    /// The other steps to the value.
+    /// The steps to the value.
     path: Vec<&'static str>,
     /// The text for `show`.
     otherwise: &'static str,
@@ -91,6 +88,7 @@ fn kind(line: &'static str) -> Option<Kind> {
     let cells = match cells {
         "pod" => Cells::Whole(pod::cells),
         "pod_until_34" => Cells::Whole(pod::cells_until_34),
+        "quota" => Cells::Whole(access::quota),
         cells => Cells::Each(cells.split('|').map(rule).collect::<Option<_>>()?),
     };
     Some(Kind {
@@ -112,15 +110,9 @@ fn rule(text: &'static str) -> Option<Rule> {
     let function = words.next()?;
     let (_, show) = SHOWS.iter().find(|(name, _)| *name == function)?;
     let steps = words.next()?.split('.');
-    let mut path: Vec<_> = steps.filter(|step| !step.is_empty()).collect();
-    let first = path.first().copied();
-    let top = TOP_MEMBERS.iter().position(|top| Some(*top) == first);
-    if top.is_some() {
-        path.remove(0);
-    }
-    Some(Rule {
+    let path: Vec<_> = steps.filter(|step| !step.is_empty()).collect();
+    (path.len() <= MAX_STEPS).then_some(Rule {
         show: *show,
-        top,
         path,
         otherwise: words.next().unwrap_or_default(),
     })
@@ -133,23 +125,18 @@ impl Cells {
             Self::Each(rules) => rules,
             Self::Whole(cells) => return cells(object),
         };
-        let mut found = [None; TOP_MEMBERS.len()];
-        // Neighbours often show the same value, such as the containers.
-        let mut last: Option<(&Rule, Part<'_>)> = None;
+        // The values on the path of the last rule. The next rule often begins with the same steps.
+        let mut values = [object; MAX_STEPS + 1];
+        let mut path: &[&str] = &[];
         let mut cells = Vec::with_capacity(rules.len());
         for rule in rules {
-            let value = match last {
-                Some((last, value)) if (last.top, &last.path) == (rule.top, &rule.path) => value,
-                _ => {
-                    let start = match rule.top {
-                        Some(top) => *found[top].get_or_insert_with(|| object.at(TOP_MEMBERS[top])),
-                        None => object,
-                    };
-                    rule.path.iter().fold(start, |value, step| value.at(step))
-                }
-            };
-            last = Some((rule, value));
-            cells.push((rule.show)(value, rule.otherwise));
+            let steps = path.iter().zip(&rule.path);
+            let same = steps.take_while(|(last, step)| last == step).count();
+            path = &rule.path;
+            for (position, step) in path.iter().enumerate().skip(same) {
+                values[position + 1] = values[position].at(step);
+            }
+            cells.push((rule.show)(values[path.len()], rule.otherwise));
         }
         cells
     }

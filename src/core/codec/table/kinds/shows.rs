@@ -36,7 +36,6 @@ pub(super) const SHOWS: &[(&str, Show)] = &[
         reference(value, "apiVersion", "kind", otherwise)
     }),
     ("limit", access::limit),
-    ("quota", access::quota),
     ("subjects", access::subjects),
     ("metrics", autoscaling::metrics),
     ("param", control::param),
