@@ -88,7 +88,7 @@ https://{{ $host }}:{{ .Values.service.port }}
 {{- define "kubefan.sessionAffinity" -}}
 {{- $cache := dig "cache" dict .Values.config -}}
 {{- $policies := get $cache "freshness" | default list -}}
-{{- range get $cache "resources" -}}
+{{- range get $cache "resources" | default list -}}
 {{- if kindIs "map" . -}}
 {{- $policies = append $policies (get . "freshness" | default "") -}}
 {{- end -}}
