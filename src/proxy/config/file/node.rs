@@ -44,7 +44,9 @@ pub(super) fn parse(text: &str) -> Result<SpannedNode, (Option<Position>, String
             _ if message.starts_with("multiple YAML documents") => {
                 "a second document; leave it out"
             }
-            _ if message.contains("budget") => "the document is too large, or nested too deeply",
+            _ if message.contains("budget") || message.contains("recursion") => {
+                "the document is too large, or nested too deeply"
+            }
             message => message,
         };
         (position, plain.to_owned())
