@@ -40,6 +40,8 @@ pub struct Config {
     pub max_url_bytes: usize,
     /// How a LIST or WATCH with a `shardSelector` is handled. Default is to forward it.
     pub shard_selectors: ShardSelectors,
+    /// True if a resource has the freshness policy `session`. Default is false.
+    pub has_sessions: bool,
     /// Which requests may be from a foreign web page, and are refused. Default is for a loopback
     /// listener with callers that are not authenticated.
     pub web_pages: WebPageRules,
@@ -70,6 +72,7 @@ impl Default for Config {
             write_timeout: net::Config::DEFAULT_WRITE_TIMEOUT,
             max_url_bytes: 64 << 10,
             shard_selectors: ShardSelectors::Forward,
+            has_sessions: false,
             web_pages: WebPageRules::default(),
         }
     }

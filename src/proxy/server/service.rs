@@ -77,6 +77,7 @@ impl Server {
         let sessions = Sessions::new(
             informers.clone(),
             Arc::clone(&rest_mapper),
+            config.has_sessions,
             budgets.sessions,
         );
         let (lists, chunks) = (metrics.gzip_cache, metrics.initial_chunks);
@@ -125,7 +126,7 @@ impl Server {
     /// freshness may have changed, too.
     pub fn set_limits(&self, config: &Config) {
         let caches = &self.inner.caches;
-        caches.sessions.clear();
+        caches.sessions.clear(config.has_sessions);
         caches.in_flight.set_limit(config.max_requests_inflight);
         caches.shares.set_limits(config.users);
     }

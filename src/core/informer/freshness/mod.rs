@@ -69,7 +69,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -117,8 +117,10 @@ struct Inner<P> {
     /// The last proof of all objects of the cache; used only with the policies that use proofs
     /// again.
     recent_proof: RecentProof,
-    /// Number of lists of some objects since the last proof of all.
+    /// Number of lists of some objects since the last proof of all, or since the last try.
     partial_lists: AtomicUsize,
+    /// True while a proof of all objects is made for sessions.
+    is_proving_whole: AtomicBool,
 }
 
 // === impl Freshness ===
@@ -138,6 +140,7 @@ impl<P: FreshnessProbe> Freshness<P> {
             policy: ArcSwap::from_pointee(policy),
             recent_proof: RecentProof::default(),
             partial_lists: AtomicUsize::new(0),
+            is_proving_whole: AtomicBool::new(false),
         };
         Self {
             inner: Arc::new(inner),
@@ -267,11 +270,17 @@ impl<P: FreshnessProbe> Freshness<P> {
     /// Proves all objects of the cache in the background, for all sessions.
     fn prove_whole(&self) {
         let inner = Arc::clone(&self.inner);
+        if inner.is_proving_whole.swap(true, Ordering::Relaxed) {
+            return;
+        }
         self.shutdown.spawn_background(async move {
+            let whole = ProofRequest::default();
+            let proofs = inner.run(HashSet::from([whole.clone()]));
             // The metrics count how it ends.
-            if let Err(error) = inner.run(HashSet::from([ProofRequest::default()])).await {
+            if let Err(error) = inner.in_time(&whole, proofs).await {
                 tracing::debug!(%error, "the cache could not be proven for sessions");
             }
+            inner.is_proving_whole.store(false, Ordering::Relaxed);
             inner.prover.follow_evidence().await;
         });
     }
@@ -405,6 +414,14 @@ impl<P: FreshnessProbe> Inner<P> {
         let lists = requests.len();
         let proofs = self.prover.prove(requests).await;
         self.prover.metrics.count_all(&proofs);
+        let proven: Vec<_> = match &proofs {
+            Ok(Proofs::Shared(proof)) => vec![proof],
+            Ok(Proofs::Scoped(proofs)) => proofs.values().flatten().collect(),
+            Err(_) => Vec::new(),
+        };
+        for part in proven.iter().filter(|proof| !proof.snapshot.is_whole()) {
+            self.recent_proof.show(&part.snapshot);
+        }
         if let Ok(Proofs::Shared(proof)) = &proofs
             && proof.snapshot.is_whole()
             && let Some(newest) = self.prover.reader.snapshot()

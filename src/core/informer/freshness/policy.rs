@@ -15,9 +15,9 @@ pub enum FreshnessPolicy {
     /// A proof requested at most this long ago is sufficient. If there is none, the cache is proven
     /// as with `Strict`.
     Bounded(Duration),
-    /// A proof that was requested after the last moment that the caller of
-    /// [`Informer::prove`](crate::informer::Informer::prove) names is sufficient. Whoever serves sessions
-    /// names the moment from which on the client has a claim.
+    /// A proof is sufficient if it was requested at the moment that the caller of
+    /// [`Informer::prove`](crate::informer::Informer::prove) passes, or later. For sessions, this is the
+    /// moment at which a user last saw a state without a version.
     Session,
     /// The newest snapshot of the cache, without a proof.
     Any,

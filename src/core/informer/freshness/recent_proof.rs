@@ -15,6 +15,8 @@ use crate::cache::{Reader, Snapshot};
 #[derive(Default)]
 pub(super) struct RecentProof {
     last: Mutex<Option<WholeProof>>,
+    /// The epoch and the highest version of the proofs of some objects, which clients may have seen.
+    shown: Mutex<Option<(u64, ResourceVersion)>>,
 }
 
 /// A proof of all objects of the cache, not only of those that one reader selects.
@@ -61,6 +63,13 @@ impl RecentProof {
         });
     }
 
+    /// Notes that some objects of the cache were proven for the version of `part`.
+    pub(super) fn show(&self, part: &Snapshot) {
+        let part = (part.epoch(), part.resource_version());
+        let mut shown = self.shown.lock();
+        *shown = (*shown).max(Some(part));
+    }
+
     /// Returns a snapshot of the cache of `reader` that contains all changes up to a moment at most
     /// `bound` ago. Returns `None` if there is no such proof, as [`RecentProof::since`] does.
     pub(super) fn within(&self, bound: Duration, reader: &Reader) -> Option<Snapshot> {
@@ -84,6 +93,12 @@ impl RecentProof {
         })
     }
 
+    fn shown_in(&self, epoch: u64) -> ResourceVersion {
+        let shown = *self.shown.lock();
+        let shown = shown.filter(|(of_epoch, _)| *of_epoch == epoch);
+        shown.map_or(ResourceVersion::ZERO, |(_, version)| version)
+    }
+
     fn newest(
         &self,
         reader: &Reader,
@@ -95,7 +110,7 @@ impl RecentProof {
             return None;
         }
         match newest.resource_version() {
-            applied if applied >= last.version => Some(newest),
+            applied if applied >= last.version.max(self.shown_in(last.epoch)) => Some(newest),
             applied if applied == last.applied => {
                 Some(reader.proven_at(&newest, last.version, &Arc::default()))
             }

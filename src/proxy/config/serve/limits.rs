@@ -60,6 +60,7 @@ pub(super) fn requests(settings: &Settings, web_pages: WebPageRules) -> server::
         request_timeout: limits.request_timeout.0,
         write_timeout: limits.write_timeout.0,
         shard_selectors: settings.cache.shard_selector,
+        has_sessions: settings.cache.has_sessions(),
         web_pages,
     }
 }

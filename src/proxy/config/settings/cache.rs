@@ -1,6 +1,7 @@
 //! The settings of the caches.
 
 use kubefan_core::informer;
+use kubefan_core::informer::FreshnessPolicy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +80,15 @@ pub(in crate::config) struct Cache {
 }
 
 // === impl Cache ===
+
+impl Cache {
+    /// Returns true if a rule of freshness, or of a resource, has the policy `session`.
+    pub(in crate::config) fn has_sessions(&self) -> bool {
+        let of_resources = self.resources.iter().filter_map(CachedResource::freshness);
+        let mut rules = self.freshness.iter().chain(of_resources);
+        rules.any(|rule| rule.policy == FreshnessPolicy::Session)
+    }
+}
 
 impl Default for Cache {
     fn default() -> Self {

@@ -91,6 +91,14 @@ pub(in crate::config) fn keys() -> Vec<String> {
 // === impl CachedResource ===
 
 impl CachedResource {
+    /// Returns the freshness that the resource's rule has.
+    pub(in crate::config) fn freshness(&self) -> Option<&FreshnessRule> {
+        match self {
+            Self::Named(_) => None,
+            Self::Rule(rule) => rule.freshness.as_ref(),
+        }
+    }
+
     /// Returns the name of the resource.
     pub(in crate::config) fn name(&self) -> &str {
         match self {

@@ -112,7 +112,13 @@ impl Pending {
         let is_read = !self.is_unanswered_write;
         self.is_unanswered_write = false;
         for (resource, shown_by) in &self.effects {
-            match shown(*shown_by, (status, is_read), object, &self.before) {
+            let is_user = matches!(self.requester, Requester::User(_));
+            match shown(
+                *shown_by,
+                (status, is_read || !is_user),
+                object,
+                &self.before,
+            ) {
                 Shown::Version(version) => self.sessions.seen(self.requester, resource, version),
                 Shown::Anything => self.sessions.mark(self.requester, resource),
                 Shown::Nothing => {}
@@ -133,22 +139,24 @@ enum Shown {
 }
 
 /// Returns what an answer shows that has a status and `object`, which is `None` if it can't be read.
-/// The status has true beside it if the request was a read. `before` is what the caches had before
+/// With `only_clear`, a refusal counts only if it surely depends on the state: that of a read, or of a
+/// caller whose refusals must not mark the sessions of others. `before` is what the caches had before
 /// the request was sent.
 fn shown(
     shown_by: ShownBy,
-    (status, is_read): (StatusCode, bool),
+    (status, only_clear): (StatusCode, bool),
     object: Option<AnsweredObject>,
     before: &[Before],
 ) -> Shown {
     if !status.is_success() {
         return match status {
-            // The API server did not look at the state.
-            StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS => Shown::Nothing,
-            // A quota refuses writes with this status, too, but says nothing about objects.
-            StatusCode::FORBIDDEN => Shown::Nothing,
-            StatusCode::NOT_FOUND | StatusCode::GONE => Shown::Anything,
-            _ if is_read => Shown::Nothing,
+            StatusCode::NOT_FOUND
+            | StatusCode::CONFLICT
+            | StatusCode::GONE
+            | StatusCode::UNPROCESSABLE_ENTITY => Shown::Anything,
+            StatusCode::UNAUTHORIZED => Shown::Nothing,
+            _ if only_clear => Shown::Nothing,
+            // Admission may refuse a write for the state of its object, and a budget an eviction.
             _ => Shown::Anything,
         };
     }
@@ -243,8 +251,8 @@ mod tests {
             (Object, 404, None, Shown::Anything),
             (Object, 422, None, Shown::Anything),
             (Object, 401, None, Shown::Nothing),
-            (Object, 403, None, Shown::Nothing),
-            (Object, 429, None, Shown::Nothing),
+            (Object, 403, None, Shown::Anything),
+            (Nothing, 429, None, Shown::Anything),
             (Deleted, 200, object(Pending), version),
             (Deleted, 200, object(Possible), Shown::Anything),
             (Deleted, 200, object(Kept), Shown::Anything),
@@ -265,6 +273,8 @@ mod tests {
             (404, Shown::Anything),
             (410, Shown::Anything),
             (400, Shown::Nothing),
+            (403, Shown::Nothing),
+            (429, Shown::Nothing),
         ] {
             let status = StatusCode::from_u16(status).expect("a status");
             let found = shown(Object, (status, true), object(Kept), &[]);

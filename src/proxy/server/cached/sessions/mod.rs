@@ -26,6 +26,7 @@ mod tests;
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use answered::Before;
@@ -63,6 +64,8 @@ pub(in crate::server) struct Sessions {
 struct Inner {
     informers: InformerSet,
     rest_mapper: Arc<LiveRestMapper>,
+    /// False if no resource has sessions, so that other requests cost nothing here.
+    are_used: AtomicBool,
     table: Mutex<Table>,
     /// When a caller that kubefan could not identify last saw a state of a resource.
     unidentified: DashMap<StoredResource, Instant>,
@@ -112,6 +115,7 @@ impl Sessions {
     pub(in crate::server) fn new(
         informers: InformerSet,
         rest_mapper: Arc<LiveRestMapper>,
+        are_used: bool,
         budget: Budget,
     ) -> Self {
         let most = (budget.limit() / SESSION_BYTES).min(MAX_SESSIONS);
@@ -123,6 +127,7 @@ impl Sessions {
             inner: Arc::new(Inner {
                 informers,
                 rest_mapper,
+                are_used: AtomicBool::new(are_used),
                 table: Mutex::new(table),
                 unidentified: DashMap::new(),
                 hasher: RandomState::new(),
@@ -132,8 +137,9 @@ impl Sessions {
     }
 
     /// Forgets all sessions. Call it when policies may have changed: what was written under another
-    /// policy was not noted.
-    pub(in crate::server) fn clear(&self) {
+    /// policy was not noted. `are_used` is false if no resource has sessions now.
+    pub(in crate::server) fn clear(&self, are_used: bool) {
+        self.inner.are_used.store(are_used, Ordering::Relaxed);
         let forgotten = {
             let mut table = self.inner.table.lock();
             table.forgotten_at = Some(Instant::now());
@@ -179,6 +185,11 @@ impl Sessions {
             return proven_since;
         };
         let reader = informer.reader();
+        // A proof since the user has seen the version covers it, also on a quiet resource.
+        let proven_since_seen = proven_since.max(seen.at);
+        if informer.proof_by_policy(proven_since_seen).is_some() {
+            return proven_since_seen;
+        }
         if reader.applied() >= Some(seen.version)
             || reader
                 .wait_for(seen.version, Instant::now() + CATCH_UP_WAIT)
@@ -188,7 +199,7 @@ impl Sessions {
         }
         // The cache is slow, or of another history. A proof shows which.
         self.update(&read.key, |session, _| session.give_up(seen));
-        proven_since.max(seen.at)
+        proven_since_seen
     }
 
     /// Notes that `read` shows the state of `proof`, from the cache of `informer`.
@@ -222,6 +233,9 @@ impl Sessions {
         effects: Vec<Effect>,
         is_write: bool,
     ) -> Option<Pending> {
+        if !self.inner.are_used.load(Ordering::Relaxed) {
+            return None;
+        }
         let requester = match &exchange.caller {
             Caller::Trusted => Requester::User(None),
             Caller::Known(caller) => Requester::User(Some(caller.name_key())),

@@ -56,7 +56,8 @@ impl Session {
         self.marked_at = self.marked_at.max(now);
     }
 
-    /// A write has no answer. The API server may do it until `until`.
+    /// A write has no answer. The API server may do it until `until`. Reads until then need a proof of
+    /// their own, and later ones a proof since then.
     pub(super) fn lose_write(&mut self, until: Instant) {
         self.unsure_until = self.unsure_until.max(Some(until));
     }
@@ -65,9 +66,12 @@ impl Session {
     pub(super) fn see(&mut self, seen: Seen) {
         match self.seen {
             Some(earlier) if earlier.scope == seen.scope => {
-                if earlier.version < seen.version {
-                    self.seen = Some(seen);
-                }
+                // In another history, a lower version may be the newer one.
+                self.seen = Some(Seen {
+                    version: earlier.version.max(seen.version),
+                    at: earlier.at.max(seen.at),
+                    scope: seen.scope,
+                });
             }
             earlier => {
                 if let Some(earlier) = earlier {
@@ -80,8 +84,8 @@ impl Session {
 
     /// Returns what a read that arrives at `now` needs.
     pub(super) fn claim(&mut self, now: Instant) -> Claim {
-        if self.unsure_until.is_some_and(|until| now <= until) {
-            self.mark(now);
+        if let Some(until) = self.unsure_until {
+            self.mark(now.min(until));
         }
         Claim {
             marked_at: self.marked_at,

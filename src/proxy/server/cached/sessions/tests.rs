@@ -57,7 +57,7 @@ const CACHES: usize = 3;
 const PART: usize = CACHES - 1;
 const STEPS: usize = 300;
 /// How long a write that was lost may still be done, in ticks.
-const LOST_FOR: u64 = 12;
+const LOST_FOR: u64 = 6;
 
 #[derive(Clone, Copy, Default)]
 struct Cache {
@@ -198,7 +198,8 @@ impl Model {
             let Some((object, last)) = self.users[user].lost else {
                 continue;
             };
-            if self.ticks + 6 >= last || self.random.random_bool(0.2) {
+            // A step takes at most four ticks.
+            if self.ticks + 4 >= last || self.random.random_bool(0.2) {
                 self.users[user].lost = None;
                 self.users[user].seen[object] = self.commit(object);
             }
