@@ -19,7 +19,7 @@ enum Broken {
     LostWrite,
     /// An answer that shows an unknown state marks nothing.
     UnknownState,
-    /// A session that begins has no mark.
+    /// A session that begins has no mark, and no doubt.
     Beginning,
     /// What a read has shown is not seen.
     Read,
@@ -157,7 +157,7 @@ impl Model {
             true => self.began,
             false => now,
         };
-        let doubts = !self.breaks(Broken::Forgotten);
+        let doubts = !self.breaks(Broken::Forgotten) && !self.breaks(Broken::Beginning);
         let user = &mut self.users[user];
         let lost_for = Duration::from_nanos(LOST_FOR + 1);
         let unsure_until = user.forgotten_at.filter(|_| doubts).map(|at| at + lost_for);
