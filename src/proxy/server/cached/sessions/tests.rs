@@ -23,8 +23,6 @@ enum Broken {
     Beginning,
     /// What a read has shown is not seen.
     Read,
-    /// Versions of another scope are compared.
-    Scopes,
     /// A proof that was requested before the mark is sufficient.
     EarlyProof,
     /// A version that a cache has not reached is forgotten, without a mark.
@@ -37,13 +35,12 @@ enum Broken {
     Forgotten,
 }
 
-const ALL: [Broken; 11] = [
+const ALL: [Broken; 10] = [
     Broken::Write,
     Broken::LostWrite,
     Broken::UnknownState,
     Broken::Beginning,
     Broken::Read,
-    Broken::Scopes,
     Broken::EarlyProof,
     Broken::GiveUp,
     Broken::PartialProof,
@@ -57,7 +54,7 @@ const CACHES: usize = 3;
 const PART: usize = CACHES - 1;
 const STEPS: usize = 300;
 /// How long a write that was lost may still be done, in ticks.
-const LOST_FOR: u64 = 6;
+const LOST_FOR: u64 = 12;
 
 #[derive(Clone, Copy, Default)]
 struct Cache {
@@ -119,9 +116,9 @@ impl Model {
         self.began + Duration::from_nanos(self.ticks)
     }
 
-    fn scope(&self, cache: usize) -> ScopeHash {
+    fn scope(cache: usize) -> ScopeHash {
         match cache {
-            PART if !self.breaks(Broken::Scopes) => ScopeHash(1),
+            PART => ScopeHash(1),
             _ => ScopeHash::WHOLE,
         }
     }
@@ -278,7 +275,7 @@ impl Model {
         let Some((cache, object, claim, seen)) = self.users[user].read.take() else {
             return Ok(());
         };
-        let scope = self.scope(cache);
+        let scope = Self::scope(cache);
         let mut proven_since = claim.proven_since(scope);
         if let Some(missing) = claim.version_in(scope)
             && self.caches[cache].applied < missing.version.0
