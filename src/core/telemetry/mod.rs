@@ -155,6 +155,18 @@ where
     Ok((subscriber, LogHandle { filter: handle }))
 }
 
+/// Returns the names and help texts in `descriptions`, which has a line for each metric, with the
+/// values of the metrics.
+pub(crate) fn described<T, const N: usize>(
+    descriptions: &str,
+    values: [T; N],
+) -> impl Iterator<Item = ((&str, &str), T)> {
+    let lines = descriptions.lines();
+    let described = lines.filter_map(|line| line.split_once(": "));
+    debug_assert_eq!(described.clone().count(), N);
+    described.zip(values)
+}
+
 // === impl LogHandle ===
 
 impl fmt::Debug for LogHandle {

@@ -145,7 +145,7 @@ pub struct Swept {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Creates a ledger with metrics that nobody reads. Its readers hold no events.
+    /// Creates a ledger whose metrics no registry has. Its readers hold no events.
     pub fn new(limits: Limits) -> Self {
         Self::with_metrics(limits, || 0, &Registry::new())
     }

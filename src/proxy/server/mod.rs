@@ -23,6 +23,7 @@
 //!                                          and waits for it if necessary
 //! tables      the plan, the informer       the collection that shows objects as rows of a Table,
 //!                                          if the client asks for one; otherwise the informer
+//! sessions/   the caller, the plan         what the user's session needs, if the resource has sessions
 //! prove       the plan, the informer       the proof that the cache is fresh, if one is needed
 //! in_flight   the verb, the caller         a seat that is held until the answer was sent, or a
 //!                                          429 if the user holds too many; also for Forward
@@ -36,6 +37,7 @@
 //! documents/  the request                  the `ETag` of the discovery or OpenAPI document that is
 //!                                          remembered, and its bytes after a 304 or in an outage
 //! forward/    the request                  the API server's answer; identical reads share a call
+//! sessions/   the answer                   the answer, after the user's session has noted what it shows
 //!
 //! for every error of a stage:
 //! rescue      a `Refused`                  the response in a format that the client accepts

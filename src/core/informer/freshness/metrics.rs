@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::proof::{Proof, ProofError, ProofMethod, Proofs};
-use crate::telemetry::Samples;
+use crate::telemetry::{Samples, described};
 
 /// The names and help texts of the counters, in the order of [`FreshnessMetrics::sample`].
 const DESCRIPTIONS: &str = "\
@@ -65,11 +65,7 @@ impl FreshnessMetrics {
             &self.unproven,
             &self.differing,
         ];
-        let descriptions = DESCRIPTIONS
-            .lines()
-            .filter_map(|line| line.split_once(": "));
-        debug_assert_eq!(descriptions.clone().count(), counters.len());
-        for ((name, help), counter) in descriptions.zip(counters) {
+        for ((name, help), counter) in described(DESCRIPTIONS, counters) {
             let value = counter.load(Ordering::Relaxed);
             samples.counter(name, help, labels, value as f64);
         }

@@ -69,7 +69,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -83,7 +83,7 @@ use proof::Proofs;
 pub use proof::{Proof, ProofError, ProofMethod};
 use prover::Prover;
 use recent_proof::RecentProof;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
 
 use crate::api::Selection;
@@ -119,8 +119,8 @@ struct Inner<P> {
     recent_proof: RecentProof,
     /// Number of lists of some objects since the last proof of all, or since the last try.
     partial_lists: AtomicUsize,
-    /// True while a proof of all objects is made for sessions.
-    is_proving_whole: AtomicBool,
+    /// One permit: for the proof of all objects that is made for sessions.
+    whole_permit: Arc<Semaphore>,
 }
 
 // === impl Freshness ===
@@ -140,7 +140,7 @@ impl<P: FreshnessProbe> Freshness<P> {
             policy: ArcSwap::from_pointee(policy),
             recent_proof: RecentProof::default(),
             partial_lists: AtomicUsize::new(0),
-            is_proving_whole: AtomicBool::new(false),
+            whole_permit: Arc::new(Semaphore::new(1)),
         };
         Self {
             inner: Arc::new(inner),
@@ -270,9 +270,9 @@ impl<P: FreshnessProbe> Freshness<P> {
     /// Proves all objects of the cache in the background, for all sessions.
     fn prove_whole(&self) {
         let inner = Arc::clone(&self.inner);
-        if inner.is_proving_whole.swap(true, Ordering::Relaxed) {
+        let Ok(permit) = Arc::clone(&inner.whole_permit).try_acquire_owned() else {
             return;
-        }
+        };
         self.shutdown.spawn_background(async move {
             let whole = ProofRequest::default();
             let proofs = inner.run(HashSet::from([whole.clone()]));
@@ -280,7 +280,7 @@ impl<P: FreshnessProbe> Freshness<P> {
             if let Err(error) = inner.in_time(&whole, proofs).await {
                 tracing::debug!(%error, "the cache could not be proven for sessions");
             }
-            inner.is_proving_whole.store(false, Ordering::Relaxed);
+            drop(permit);
             inner.prover.follow_evidence().await;
         });
     }

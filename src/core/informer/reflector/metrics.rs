@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::error::{Cause, Error};
-use crate::telemetry::Samples;
+use crate::telemetry::{Samples, described};
 use crate::upstream;
 use crate::upstream::WatchLiveness;
 
@@ -107,11 +107,7 @@ impl ReflectorMetrics {
             &self.decode_errors,
             &self.backoffs,
         ];
-        let descriptions = DESCRIPTIONS
-            .lines()
-            .filter_map(|line| line.split_once(": "));
-        debug_assert_eq!(descriptions.clone().count(), counters.len());
-        for ((name, help), counter) in descriptions.zip(counters) {
+        for ((name, help), counter) in described(DESCRIPTIONS, counters) {
             samples.counter(name, help, labels, counter.load(Ordering::Relaxed) as f64);
         }
         let failures = self.transform_failures.load(Ordering::Relaxed);

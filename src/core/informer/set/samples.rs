@@ -3,7 +3,7 @@
 use super::InformerSet;
 use crate::cache::Stats;
 use crate::informer::{Informer, ObjectContent};
-use crate::telemetry::Samples;
+use crate::telemetry::{Samples, described};
 
 /// The names and help texts of the gauges, in the order of [`gauges`].
 const GAUGES: &str = "\
@@ -96,15 +96,4 @@ fn counters(stats: &Stats, events_sent: u64) -> [f64; 5] {
         stats.epochs as f64,
         stats.refused_watches as f64,
     ]
-}
-
-/// Returns the names and help texts in `descriptions`, with their values.
-fn described<const N: usize>(
-    descriptions: &str,
-    values: [f64; N],
-) -> impl Iterator<Item = ((&str, &str), f64)> {
-    let lines = descriptions.lines();
-    let described = lines.filter_map(|line| line.split_once(": "));
-    debug_assert_eq!(described.clone().count(), N);
-    described.zip(values)
 }

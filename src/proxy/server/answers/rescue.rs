@@ -122,7 +122,7 @@ pub fn respond(status: &Status, format: impl Into<StatusFormat>) -> Response<Bod
     with_headers(response, status, status.code == 403)
 }
 
-/// Adds what `response` needs besides its body to tell a client about `status`.
+/// Adds the status code and the headers of an answer with `status` to `response`.
 fn with_headers(mut response: Response<Body>, status: &Status, nosniff: bool) -> Response<Body> {
     *response.status_mut() =
         StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

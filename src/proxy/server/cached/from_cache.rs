@@ -157,10 +157,10 @@ impl Caches {
         read: &Read,
     ) -> Result<Prepared, Miss> {
         let asked_at = Instant::now();
-        let session = self.sessions.read(caller, read);
         // Nothing is looked up or started for a caller that may not read.
         let mut verdict = self.may_read(info, caller, read).await?;
         let judged_at = Instant::now();
+        let session = self.sessions.read(caller, read);
         let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
         let informer = if read.representation.view.is_table() {
             let ready = acquire_ready(&self.informers, read).await;

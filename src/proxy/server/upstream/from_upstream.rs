@@ -237,7 +237,7 @@ impl Upstream {
     }
 }
 
-/// Returns `response`. What it tells is noted in the session of its user first.
+/// Returns `response`, after the session of its user has noted what it shows.
 async fn noted(
     pending: Option<Pending>,
     account: Option<Arc<Account>>,

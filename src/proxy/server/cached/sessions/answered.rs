@@ -52,9 +52,9 @@ impl Before {
         })
     }
 
-    /// Returns true if `version` can be that of the object in the answer: it is new, or the cache
-    /// had exactly this object. Otherwise the answer comes from another history than the cache.
-    fn may_precede(self, version: ResourceVersion) -> bool {
+    /// Returns true if an answer with `version` can come from the same history as the cache: the version
+    /// is new, or the cache had exactly this object.
+    fn agrees_with(self, version: ResourceVersion) -> bool {
         version > self.applied || self.object == Some(version)
     }
 }
@@ -175,7 +175,7 @@ fn shown(
         ShownBy::Object | ShownBy::DryRun => deletion != Deletion::Possible,
         ShownBy::Deletion => deletion == Deletion::Pending,
     };
-    if is_kept && before.iter().all(|before| before.may_precede(version)) {
+    if is_kept && before.iter().all(|before| before.agrees_with(version)) {
         Shown::Version(version)
     } else {
         Shown::Anything
@@ -298,7 +298,7 @@ mod tests {
                 applied: ResourceVersion(applied),
                 object: object.map(ResourceVersion),
             };
-            let found = before.may_precede(ResourceVersion(100));
+            let found = before.agrees_with(ResourceVersion(100));
             assert_eq!(found, expected, "{before:?}");
         }
     }

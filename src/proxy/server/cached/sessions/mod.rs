@@ -64,7 +64,7 @@ pub(in crate::server) struct Sessions {
 struct Inner {
     informers: InformerSet,
     rest_mapper: Arc<LiveRestMapper>,
-    /// False if no resource has sessions, so that other requests cost nothing here.
+    /// False if no resource has sessions. Then there are none, and requests cost nothing here.
     are_used: AtomicBool,
     table: Mutex<Table>,
     /// When a caller that kubefan could not identify last saw a state of a resource.
@@ -149,11 +149,13 @@ impl Sessions {
         drop(forgotten);
     }
 
-    /// Returns what `read` of `caller`, which arrives now, needs from a cache. Returns `None` if
-    /// the read is of no session: its resource has another policy, or it names a version.
+    /// Returns what `read` of `caller` needs from a cache. Call it before the cache is looked up.
+    /// Returns `None` if the read is of no session: its resource has another policy, or it names a
+    /// version.
     pub(in crate::server) fn read(&self, caller: &Caller, read: &Read) -> Option<SessionRead> {
         let is_of_session = !matches!(read.plan, Plan::Watch { .. })
             && read.need == Need::MostRecent
+            && self.are_used()
             && self.inner.informers.serves_sessions(&read.spec);
         if !is_of_session {
             return None;
@@ -214,6 +216,9 @@ impl Sessions {
     /// Returns what must note the API server's answer to the write of `exchange`; `None` if the
     /// write changes no resource that a cache may have.
     pub(in crate::server) fn write(&self, exchange: &Exchange) -> Option<Pending> {
+        if !self.are_used() {
+            return None;
+        }
         let query = exchange.request.uri().query();
         let is_dry_run = query.is_some_and(|query| query.contains("dryRun"))
             && exchange.query().first("dryRun").is_some();
@@ -223,8 +228,15 @@ impl Sessions {
     /// Returns what must note the API server's answer to the read of `exchange`; `None` if the read
     /// is of no resource with sessions.
     pub(in crate::server) fn forwarded_read(&self, exchange: &Exchange) -> Option<Pending> {
+        if !self.are_used() {
+            return None;
+        }
         let effect = effect_of_read(&exchange.info)?;
         self.pending(exchange, vec![effect], false)
+    }
+
+    fn are_used(&self) -> bool {
+        self.inner.are_used.load(Ordering::Relaxed)
     }
 
     fn pending(
@@ -233,15 +245,12 @@ impl Sessions {
         effects: Vec<Effect>,
         is_write: bool,
     ) -> Option<Pending> {
-        if !self.inner.are_used.load(Ordering::Relaxed) {
-            return None;
-        }
         let requester = match &exchange.caller {
             Caller::Trusted => Requester::User(None),
             Caller::Known(caller) => Requester::User(Some(caller.name_key())),
             Caller::Unknown => Requester::Unidentified,
-            // They act as another user, who is never answered from a cache, or were refused.
-            _ => return None,
+            // No cache answers them: they act as another user, or the API server refused their token.
+            Caller::Impersonating | Caller::Unnamed(_) | Caller::Refused => return None,
         };
         let own = exchange.info.gvr()?;
         let effects: Vec<_> = effects
@@ -343,8 +352,8 @@ impl Sessions {
         }
     }
 
-    /// Changes the session of `key`. If there is none, begins one. `change` gets a moment at which
-    /// no later change had begun.
+    /// Changes the session of `key`. If there is none, begins one. `change` gets the present moment,
+    /// which is read under the lock, so no change gets an earlier one than the change before.
     fn update<T>(&self, key: &Key, change: impl FnOnce(&mut Session, Instant) -> T) -> T {
         let mut table = self.inner.table.lock();
         let now = Instant::now();
