@@ -40,6 +40,10 @@ pub enum Mutation {
     EvictionExpiresAll,
     /// The end of an epoch does not end the groups' queues, so their streams stay open.
     QueueKeptAtEpoch,
+    /// Reads and resumed watches get the open version, although more changes of it may come.
+    OpenVersionShown,
+    /// Changes of the open version that a resumed upstream watch repeats are applied again.
+    OpenVersionRepeated,
     /// A bridge ends before it has reached a version that the log serves.
     BridgeLeftEarly,
     /// A watch gets all events of its bridge, also those up to the version that its client has.

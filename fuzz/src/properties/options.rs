@@ -76,7 +76,7 @@ fn list(options: &ListOptions) {
     let version_parameter = options.resource_version.parse::<u64>();
     let (limit, version) = match &request {
         ListRequest::MostRecent { limit } => (*limit, None),
-        ListRequest::Any => (None, Some(0)),
+        ListRequest::Any { limit } => (*limit, Some(0)),
         ListRequest::Continue { limit, token } => {
             assert_eq!(token.encode().is_empty(), options.continue_token.is_empty());
             (*limit, version_parameter.clone().ok())
@@ -105,12 +105,10 @@ fn list(options: &ListOptions) {
             "{options:?}"
         );
     }
-    if request != ListRequest::Any {
-        let expected = usize::try_from(options.limit)
-            .ok()
-            .filter(|limit| *limit > 0);
-        assert_eq!(limit, expected, "{options:?}: {request:?}");
-    }
+    let expected = usize::try_from(options.limit)
+        .ok()
+        .filter(|limit| *limit > 0);
+    assert_eq!(limit, expected, "{options:?}: {request:?}");
 }
 
 fn watch(options: &ListOptions) {

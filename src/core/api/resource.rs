@@ -27,6 +27,13 @@ impl GroupVersionResource {
         }
     }
 
+    /// Returns true for Events, of either group. They are the only resource that the API server
+    /// serves without a cache of its own: several may change at one version, no bookmarks come, and
+    /// a list at version 0 has pages.
+    pub fn is_events(&self) -> bool {
+        self.resource == "events" && matches!(self.group.as_str(), "" | "events.k8s.io")
+    }
+
     /// Returns the `apiVersion` of the resource's objects, such as `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
         match self.group.as_str() {

@@ -24,6 +24,11 @@ pub struct Config {
     /// is exceeded. They let a client of a quiet resource resume after an hour without a new list.
     /// Default is 128; kube-apiserver keeps 100.
     pub retention_events: usize,
+    /// True if several changes may have one version, and no bookmarks come: so it is with Events,
+    /// because etcd deletes all keys of a lease in one transaction. The newest version is then
+    /// *open*, until a change of a later version comes. Open watches get its changes at once;
+    /// everything else shows the state before it. Default is false.
+    pub shares_versions: bool,
     /// Limits of the groups. There is one group for each selection that clients watch.
     pub groups: GroupLimits,
     /// Where the bytes of evicted events are counted. Default is a separate count for the cache.
@@ -44,6 +49,7 @@ impl Default for Config {
             retention_age: Self::DEFAULT_RETENTION_AGE,
             retention_bytes: None,
             retention_events: 128,
+            shares_versions: false,
             groups: GroupLimits::default(),
             evicted: EvictedBytes::default(),
         }

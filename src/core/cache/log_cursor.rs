@@ -38,7 +38,8 @@ impl LogCursor {
     pub(super) fn open(shared: &Arc<SharedCache>) -> Option<(Snapshot, Self)> {
         let state = shared.state.read();
         let snapshot = shared.snapshot(&state)?;
-        let cursor = Self::begin(shared, &state, state.log.tip(), None);
+        let position = state.log.position_of_open(snapshot.resource_version);
+        let cursor = Self::begin(shared, &state, position, None);
         Some((snapshot, cursor))
     }
 

@@ -255,6 +255,11 @@ impl Reader {
         self.shared.state.read().log.start()
     }
 
+    /// Returns [`Config::shares_versions`](crate::cache::Config::shares_versions).
+    pub fn shares_versions(&self) -> bool {
+        self.shared.config.shares_versions
+    }
+
     /// Returns the number of open watch streams.
     pub fn watchers(&self) -> usize {
         self.shared.watchers.load(Ordering::Relaxed)

@@ -18,8 +18,10 @@ pub(super) struct Update {
     /// that was applied before this update, and some of them are only for certain selections. Then
     /// the changes.
     pub(super) events: Vec<Arc<Event>>,
-    /// True if events between the version applied before and the new version may be unknown.
-    pub(super) opens_hole: bool,
+    /// The bytes of the objects that this update replaces or deletes in the store.
+    pub(super) replaced: u64,
+    /// The newest version before the update, if events between it and `applied` may be unknown.
+    pub(super) hole_after: Option<ResourceVersion>,
     /// When the list began that this update is the result of; `None` for a change.
     pub(super) list_began: Option<Instant>,
 }
@@ -41,7 +43,8 @@ impl Update {
             objects,
             applied,
             events: Vec::new(),
-            opens_hole: false,
+            replaced: 0,
+            hole_after: None,
             list_began: None,
         }
     }
@@ -57,10 +60,11 @@ impl Update {
             return Self::without_events(NewObjects::Unchanged, applied);
         };
         let event = Event::new(EventType::Deleted, Arc::new(object), Some(previous), frame);
-        Self {
-            events: vec![Arc::new(event)],
-            ..Self::without_events(NewObjects::All(Arc::new(store)), applied)
-        }
+        Self::with_events(
+            NewObjects::All(Arc::new(store)),
+            applied,
+            vec![Arc::new(event)],
+        )
     }
 
     pub(super) fn upsert(
@@ -86,23 +90,48 @@ impl Update {
                 NewObjects::All(Arc::new(store))
             }
         };
-        // A different uid means that the old object was deleted, and that the upstream watch did
-        // not deliver the deletion, which has a version above `content.applied`.
-        let is_recreated = |stored: &Arc<Object>| stored.uid() != object.uid();
-        let (missed, previous) = match stored {
-            Some(stored) if is_recreated(&stored) => (Some(stored), None),
-            previous => (None, previous),
-        };
-        let event_type = match previous {
-            Some(_) => EventType::Modified,
-            None => EventType::Added,
-        };
-        let block = missed.map(|missed| Event::implied_deletion(missed, content.applied));
-        let change = Event::new(event_type, object, previous, frame);
+        let (missed, change) = events_of_upsert(stored, object, frame, content.applied);
         Self {
-            opens_hole: block.is_some(),
-            events: block.into_iter().chain([change]).map(Arc::new).collect(),
+            hole_after: missed.is_some().then_some(content.applied),
+            ..Self::with_events(
+                objects,
+                applied,
+                missed.into_iter().chain([change]).collect(),
+            )
+        }
+    }
+
+    fn with_events(objects: NewObjects, applied: ResourceVersion, events: Vec<Arc<Event>>) -> Self {
+        Self {
+            replaced: events.iter().map(|event| event.replaced_bytes()).sum(),
+            events,
             ..Self::without_events(objects, applied)
         }
     }
+}
+
+/// Returns the event of the change of `stored` to `object`. Also returns the event of a deletion
+/// that the upstream watch did not deliver, if there was one. Its version is `newest`, the newest
+/// one before the change.
+pub(super) fn events_of_upsert(
+    stored: Option<Arc<Object>>,
+    object: Arc<Object>,
+    frame: Option<(EventType, Bytes)>,
+    newest: ResourceVersion,
+) -> (Option<Arc<Event>>, Arc<Event>) {
+    // A different uid means that the old object was deleted, at a version above `newest`.
+    let is_recreated = |stored: &Arc<Object>| stored.uid() != object.uid();
+    let (missed, previous) = match stored {
+        Some(stored) if is_recreated(&stored) => (Some(stored), None),
+        previous => (None, previous),
+    };
+    let event_type = match previous {
+        Some(_) => EventType::Modified,
+        None => EventType::Added,
+    };
+    let missed = missed.map(|missed| Arc::new(Event::implied_deletion(missed, newest)));
+    (
+        missed,
+        Arc::new(Event::new(event_type, object, previous, frame)),
+    )
 }

@@ -22,7 +22,8 @@ pub(super) fn resources_to_cache(
         Resources::Named(names) => find_named(rest_mapper, names)?,
         Resources::All => {
             let mut all = rest_mapper.with(all);
-            all.retain(|gvr| rest_mapper.cacheable(gvr).is_ok());
+            // Events are many, and change often: they are cached when a client reads them.
+            all.retain(|gvr| !gvr.is_events() && rest_mapper.cacheable(gvr).is_ok());
             all
         }
     })

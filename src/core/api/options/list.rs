@@ -44,8 +44,12 @@ pub enum ListRequest {
         /// The largest number of items in the answer; `None` for no limit.
         limit: Option<usize>,
     },
-    /// A LIST of any state. The answer contains all items, because a limit is ignored.
-    Any,
+    /// A LIST of any state. The API server ignores the limit, unless it reads the resource from
+    /// etcd.
+    Any {
+        /// The largest number of items in the answer; `None` for no limit.
+        limit: Option<usize>,
+    },
     /// A LIST of a state that is at least as new as a resource version.
     NotOlderThan {
         /// The oldest resource version that the answer may show.
@@ -157,7 +161,7 @@ impl ListOptions {
         }
         let resource_version = match Consistency::parse(&self.resource_version)? {
             Consistency::MostRecent => return Ok(ListRequest::MostRecent { limit }),
-            Consistency::Any => return Ok(ListRequest::Any),
+            Consistency::Any => return Ok(ListRequest::Any { limit }),
             Consistency::NotOlderThan(resource_version) => resource_version,
         };
         let is_exact = match self.resource_version_match.as_str() {

@@ -11,7 +11,8 @@ use crate::api::Resource;
 type Row = (&'static str, &'static [u32], FieldValue);
 
 /// Fields with another JSON path than their name in selectors.
-const RENAMED: [(&str, &str); 2] = [
+const RENAMED: [(&str, &str); 3] = [
+    ("source", "source.component"),
     ("status.podIP", "status.podIPs.0.ip"),
     ("status.successful", "status.succeeded"),
 ];
@@ -47,6 +48,33 @@ const RESOURCE_SLICE: &[Row] = &[
     ("spec.driver", &[2, 1], Text),
     ("spec.pool.name", &[2, 2, 1], Text),
 ];
+const CORE_EVENT: &[Row] = &[
+    ("involvedObject.kind", &[2, 1], Text),
+    ("involvedObject.namespace", &[2, 2], Text),
+    ("involvedObject.name", &[2, 3], Text),
+    ("involvedObject.uid", &[2, 4], Text),
+    ("involvedObject.apiVersion", &[2, 5], Text),
+    ("involvedObject.resourceVersion", &[2, 6], Text),
+    ("involvedObject.fieldPath", &[2, 7], Text),
+    ("reason", &[3], Text),
+    ("type", &[9], Text),
+    ("reportingComponent", &[14], Text),
+    ("source", &[5, 1], Text),
+];
+/// An Event without a source component is selected by its reporting component.
+const CORE_EVENT_SUBSTITUTES: &[(usize, usize)] = &[(10, 9)];
+const EVENT: &[Row] = &[
+    ("regarding.kind", &[8, 1], Text),
+    ("regarding.namespace", &[8, 2], Text),
+    ("regarding.name", &[8, 3], Text),
+    ("regarding.uid", &[8, 4], Text),
+    ("regarding.apiVersion", &[8, 5], Text),
+    ("regarding.resourceVersion", &[8, 6], Text),
+    ("regarding.fieldPath", &[8, 7], Text),
+    ("reason", &[7], Text),
+    ("type", &[11], Text),
+    ("reportingController", &[4], Text),
+];
 
 /// Fields that are not selectable in all of these versions: the resource, the field, and the first
 /// minor version that supports it.
@@ -56,8 +84,6 @@ impl SelectableFields {
     /// Returns the selectable fields of a built-in resource at an API server of the minor version
     /// `server_minor`, such as 37 of 1.37. If `server_minor` is `None`, returns the fields of the
     /// oldest supported version.
-    ///
-    /// Events get only the default fields, because they are never cached.
     pub fn for_resource(resource: &Resource, server_minor: Option<u32>) -> Self {
         let gvr = &resource.gvr;
         let name = (&*gvr.group, &*gvr.version, &*gvr.resource);
@@ -68,6 +94,8 @@ impl SelectableFields {
             ("", "v1", "secrets") => (SECRET, true),
             ("", "v1", "services") => (SERVICE, true),
             ("", "v1", "replicationcontrollers") => (REPLICATION_CONTROLLER, true),
+            ("", "v1", "events") => (CORE_EVENT, true),
+            ("events.k8s.io", "v1", "events") => (EVENT, true),
             ("batch", "v1", "jobs") => (JOB, true),
             ("certificates.k8s.io", _, "certificatesigningrequests") => (SIGNING_REQUEST, false),
             ("certificates.k8s.io", _, "clustertrustbundles") => (TRUST_BUNDLE, false),
@@ -79,6 +107,10 @@ impl SelectableFields {
             fields: rows.iter().map(field).collect(),
             accepts_namespace,
             aliases: aliases(resource),
+            substitutes: match name {
+                ("", "v1", "events") => CORE_EVENT_SUBSTITUTES.to_vec(),
+                _ => Vec::new(),
+            },
             refused: refused(resource, server_minor),
         }
     }

@@ -14,6 +14,8 @@ pub struct SelectableFields {
     pub accepts_namespace: bool,
     /// Other accepted names with their fields, such as a Pod's `spec.host` for `spec.nodeName`.
     pub aliases: Vec<(String, Field)>,
+    /// Pairs of positions: if the first field's value is empty, it is the second one's.
+    pub substitutes: Vec<(usize, usize)>,
     /// The names of those `fields` that the API server refuses, because it is too old for them, or
     /// because it has said so. So the positions of the others do not depend on its version.
     pub refused: Vec<String>,
@@ -54,6 +56,7 @@ impl Default for SelectableFields {
             fields: Vec::new(),
             accepts_namespace: true,
             aliases: Vec::new(),
+            substitutes: Vec::new(),
             refused: Vec::new(),
         }
     }
@@ -111,11 +114,13 @@ impl SelectableFields {
             fields,
             accepts_namespace,
             aliases,
+            substitutes,
             refused: _,
         } = self;
         *fields == other.fields
             && *accepts_namespace == other.accepts_namespace
             && *aliases == other.aliases
+            && *substitutes == other.substitutes
     }
 
     /// Returns the field that `label` names in a selector.

@@ -126,13 +126,32 @@ impl BridgeWriter {
                 state.phase = Phase::Failed;
                 return (Vec::new(), BridgeProgress::Done);
             }
+            let shares_versions = self.shared.epoch.shares_versions();
+            if shares_versions {
+                // More changes of this version may come, so the bridge has only those before.
+                let before = ResourceVersion(version.0.saturating_sub(1)).max(state.reached);
+                if state.log.newest() < Some(version)
+                    && self.shared.advance(state, before) == BridgeProgress::Done
+                {
+                    return (Vec::new(), BridgeProgress::Done);
+                }
+                if state.log.repeats(&object) {
+                    return (Vec::new(), BridgeProgress::Continue);
+                }
+            }
             let frame = Some((event_type, frame));
             let event = Event::new(event_type, Arc::new(object), None, frame);
             let mut entries = state.log.new_entries(1);
             entries.push(&Arc::new(event));
             state.log.append(entries, now);
-            let evicted = state.log.evict(retention, now, usize::MAX);
-            (evicted, self.shared.advance(state, version))
+            let newest = ResourceVersion(u64::MAX);
+            let evicted = state.log.evict(retention, now, usize::MAX, newest);
+            let progress = if shares_versions {
+                BridgeProgress::Continue
+            } else {
+                self.shared.advance(state, version)
+            };
+            (evicted, progress)
         });
         drop(evicted);
         progress

@@ -87,6 +87,10 @@ impl CacheEpoch {
         LogReach::of(&self.shared.state.read(), self.number, version)
     }
 
+    pub(super) fn shares_versions(&self) -> bool {
+        self.shared.config.shares_versions
+    }
+
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared) && self.number == other.number
     }

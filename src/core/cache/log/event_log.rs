@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::api::ResourceVersion;
+use crate::api::{Object, ResourceVersion};
 use crate::cache::log::batch::{Batch, batch_length};
 use crate::cache::log::charge::LogBytes;
 use crate::cache::log::event::Event;
@@ -155,6 +155,31 @@ impl EventLog {
         Ok(self.first + self.entries.partition_point(known) as u64)
     }
 
+    /// Returns the position of the first event above `applied`. Such events belong to the open
+    /// version.
+    pub(in crate::cache) fn position_of_open(&self, applied: ResourceVersion) -> u64 {
+        let is_open = |entry: &&Entry| entry.event.resource_version > applied;
+        let open = self.entries.iter().rev().take_while(is_open).count();
+        self.tip() - open as u64
+    }
+
+    /// Returns true if the log has an event of the version of `object`, for this object.
+    pub(in crate::cache) fn repeats(&self, object: &Object) -> bool {
+        let is_same =
+            |event: &Event| event.object.key == object.key && event.object.uid() == object.uid();
+        let newest_first = self.entries.iter().rev().map(|entry| &*entry.event);
+        newest_first
+            .take_while(|event| event.resource_version == object.resource_version)
+            .any(is_same)
+    }
+
+    /// Returns the version of the newest event; `None` if the log has none.
+    pub(in crate::cache) fn newest(&self) -> Option<ResourceVersion> {
+        self.entries
+            .back()
+            .map(|entry| entry.event.resource_version)
+    }
+
     /// Returns the reason why a watch cannot start at `requested`, or `None` if it can.
     pub(in crate::cache) fn expired(&self, requested: ResourceVersion) -> Option<Expired> {
         let oldest = match self.hole_around(requested) {
@@ -201,14 +226,19 @@ impl EventLog {
     /// that the caller can drop them outside of its lock.
     ///
     /// The newest event stays even if it exceeds the byte limit; otherwise no watch could get it.
+    /// Events above `applied` stay, because watches that begin with a snapshot need them.
     pub(in crate::cache) fn evict(
         &mut self,
         retention: Retention,
         now: Instant,
         max: usize,
+        applied: ResourceVersion,
     ) -> Vec<Arc<Event>> {
         let mut evicted = Vec::new();
         while let Some(entry) = self.entries.front().filter(|_| evicted.len() < max) {
+            if entry.event.resource_version > applied {
+                break;
+            }
             let is_aged = now.duration_since(entry.appended_at) >= retention.age
                 || mutation::is_active(Mutation::AgeIgnored);
             let is_over = self.entries.len() > 1 && self.bytes() > retention.bytes;
@@ -230,9 +260,14 @@ impl EventLog {
         evicted
     }
 
-    /// Removes and returns all events. After this, a start below `applied` expires.
+    /// Removes and returns all events up to `applied`. After this, a start below `applied` expires.
     pub(in crate::cache) fn forget(&mut self, applied: ResourceVersion) -> Vec<Arc<Event>> {
-        let evicted = std::iter::from_fn(|| self.evict_first()).collect();
+        let is_applied = |entry: &Entry| entry.event.resource_version <= applied;
+        let evict = || {
+            self.entries.front().filter(|entry| is_applied(entry))?;
+            self.evict_first()
+        };
+        let evicted = std::iter::from_fn(evict).collect();
         while !self.holes.is_empty() {
             self.evict_first_hole();
         }

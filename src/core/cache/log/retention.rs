@@ -69,7 +69,11 @@ mod tests {
             let now = Instant::now();
             log.append(entries, now);
             let retention = Retention::new(&config(), count * after.size());
-            assert_eq!(log.evict(retention, now, count).len(), 0, "{body}");
+            assert_eq!(
+                log.evict(retention, now, count, ResourceVersion(2)).len(),
+                0,
+                "{body}"
+            );
         }
     }
 }

@@ -52,7 +52,10 @@ impl WatchFrom {
     ) -> Result<(Start, Option<Snapshot>), Expired> {
         match (self, state.applied()) {
             (Self::After(version), _) => Ok((Start::resumed(state, version)?, None)),
-            (Self::Tip, Some(applied)) => Ok((Start::after(state, applied)?, None)),
+            (Self::Tip, Some(applied)) => {
+                let newest = applied.max(state.log.newest().unwrap_or_default());
+                Ok((Start::after(state, newest)?, None))
+            }
             (Self::Snapshot, Some(applied)) => {
                 Ok((Start::after(state, applied)?, shared.snapshot(state)))
             }
@@ -91,9 +94,13 @@ impl Start {
     /// Returns the start of a client that has everything up to `version` of the current epoch.
     fn after(state: &State, version: ResourceVersion) -> Result<Self, Expired> {
         let applied = state.applied().ok_or(not_ready(version))?;
+        let position = state.log.position_after(version)?;
+        // The client needs the changes of the open version that are still to come.
+        let is_open = version > applied && state.log.newest() == Some(version);
+        let version = if is_open { applied } else { version };
         Ok(Self {
             version,
-            position: state.log.position_after(version)?,
+            position,
             is_ahead: version > applied,
         })
     }

@@ -93,7 +93,7 @@ impl Difference {
             events.rotate_left(block);
         }
         Update {
-            opens_hole: list > applied && !is_hole_ignored,
+            hole_after: (list > applied && !is_hole_ignored).then_some(applied),
             events,
             ..Update::without_events(NewObjects::All(Arc::new(self.store)), list)
         }

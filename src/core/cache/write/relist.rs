@@ -84,8 +84,9 @@ impl Relist {
         empty
     }
 
-    /// Returns the difference between `before`, which is the state at `applied`, and this list,
-    /// which is complete at `list`. Cancel safe.
+    /// Returns the difference between `before` and this list, which is complete at `list`. `before`
+    /// is the state at `applied`, with the received changes of the open version `newest`; both are
+    /// equal if no version is open. Cancel safe.
     ///
     /// # Errors
     ///
@@ -94,11 +95,11 @@ impl Relist {
     pub(super) async fn difference(
         &self,
         before: &Store,
-        applied: ResourceVersion,
+        (applied, newest): (ResourceVersion, ResourceVersion),
         list: ResourceVersion,
         pace: &mut Pace,
     ) -> Result<Difference, EpochCause> {
-        if list < applied {
+        if list < newest {
             return Err(EpochCause::WentBack);
         }
         let mut store = before.clone();

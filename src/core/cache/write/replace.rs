@@ -18,6 +18,7 @@ use crate::cache::objects::{Content, Store};
 use crate::cache::stats::EpochCause;
 use crate::cache::update::Update;
 use crate::cache::write::difference::ReplaceOutcome;
+use crate::cache::write::open_version::OpenVersion;
 use crate::cache::write::pace::{CHECKED, CHECKED_AT_ONCE, COMPARED, EVICTED, Pace};
 use crate::cache::write::relist::Relist;
 use crate::cache::write::writer::{Appended, EVICTED_AT_ONCE, Writer};
@@ -81,15 +82,16 @@ impl Writer {
             self.begin(relist, rv, None, pace).await;
             return ReplaceOutcome::First;
         };
-        let difference = relist.difference(&content.store, content.applied, rv, pace);
+        let (before, newest) = self.open.state(&content);
+        let difference = relist.difference(&before, (content.applied, newest), rv, pace);
         match difference.await {
             Ok(difference) => {
                 let replaced = difference.outcome();
                 let began = relist.began;
                 self.discard(relist);
-                let mut update = difference.into_update(content.applied, rv, pace).await;
+                let mut update = difference.into_update(newest, rv, pace).await;
                 update.list_began = Some(began);
-                drop(content);
+                drop((content, before));
                 self.commit_relist(update, pace).await;
                 replaced
             }
@@ -120,22 +122,23 @@ impl Writer {
     }
 
     /// Applies the update of a relist, like [`Writer::commit`].
-    async fn commit_relist(&mut self, update: Update, pace: &mut Pace) {
+    async fn commit_relist(&mut self, mut update: Update, pace: &mut Pace) {
         let mut entries = self.new_entries(update.events.len());
-        let mut replaced = 0;
+        update.replaced = self.open.replaced_bytes();
         for event in &update.events {
             entries.push(event);
-            replaced += event.replaced_bytes();
+            update.replaced += event.replaced_bytes();
             pace.spend(COMPARED).await;
         }
         // A dropped future ends this function only where it yields. So what it owes to the streams
         // is recorded together with the append.
         let now = Instant::now();
         let is_large = update.events.len() >= MANY;
-        self.owes_wakes |= update.opens_hole;
+        self.owes_wakes |= update.hole_after.is_some();
+        self.open = OpenVersion::default();
         let Appended {
             retention, before, ..
-        } = self.append(update, entries, replaced, now);
+        } = self.append(update, entries, now);
         self.shared.wakes.notify(&mut self.wakers);
         if is_large {
             drop_elsewhere(before)

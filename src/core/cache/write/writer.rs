@@ -18,6 +18,7 @@ use crate::cache::state::{SharedCache, new_log};
 use crate::cache::stats::EpochCause;
 use crate::cache::update::{NewObjects, Update};
 use crate::cache::write::frame_backed_objects::FrameBackedQueue;
+use crate::cache::write::open_version::OpenVersion;
 use crate::cache::write::pace::CHECKED_AT_ONCE;
 use crate::cache::write::relist::Relist;
 use crate::concurrency::drop_elsewhere;
@@ -41,6 +42,8 @@ pub struct Writer {
     /// Stored objects that still hold a watch frame that the log has evicted. Their bodies will be
     /// copied, so that the frames can be freed.
     pub(super) frame_backed: FrameBackedQueue,
+    /// The changes of the newest version, if more of them may come.
+    pub(super) open: OpenVersion,
     /// The number of changes since the last eviction, and its time.
     unevicted: usize,
     evicted_at: Instant,
@@ -113,6 +116,7 @@ impl Writer {
             unpublished: VecDeque::new(),
             owes_wakes: false,
             frame_backed: FrameBackedQueue::default(),
+            open: OpenVersion::default(),
             unevicted: 0,
             evicted_at: Instant::now(),
             has_more_idle: false,
@@ -149,6 +153,12 @@ impl Writer {
         }
         let frame = frame.map(|frame| (event_type, frame));
         let update = match event_type {
+            _ if self.shared.config.shares_versions => {
+                match self.open.change(&content, event_type, object, frame) {
+                    Some(update) => update,
+                    None => return Ok(()),
+                }
+            }
             EventType::Deleted => Update::deletion(&content, object, frame),
             EventType::Added | EventType::Modified => Update::upsert(&content, object, frame),
         };
@@ -172,7 +182,12 @@ impl Writer {
                 received: rv,
             });
         }
-        self.commit(Update::without_events(NewObjects::Unchanged, rv));
+        let content = self.content().filter(|_| self.open.is_closed_by(rv));
+        let update = match content {
+            None => Update::without_events(NewObjects::Unchanged, rv),
+            Some(content) => self.open.close(&content.store, rv),
+        };
+        self.commit(update);
         Ok(())
     }
 
@@ -219,6 +234,14 @@ impl Writer {
         self.shared.state.read().applied()
     }
 
+    /// Returns the newest version that was received: the applied version, or the open one after it.
+    pub fn newest(&self) -> Option<ResourceVersion> {
+        let state = self.shared.state.read();
+        state
+            .applied()
+            .map(|applied| applied.max(state.log.newest().unwrap_or_default()))
+    }
+
     /// Returns a reader of this cache, which can be cloned.
     pub fn reader(&self) -> &Reader {
         &self.reader
@@ -244,6 +267,7 @@ impl Writer {
     ) {
         self.publish(0);
         self.owes_wakes = false;
+        self.open = OpenVersion::default();
         let start = content.as_ref().map(|content| content.applied);
         let log = new_log(&self.shared.config, start.unwrap_or_default());
         let dropped = {
@@ -253,9 +277,8 @@ impl Writer {
                 state.counters.epochs += 1;
                 state.counters.last_epoch_cause = cause;
                 let proven = ResourceVersion(self.shared.proven.load(Ordering::SeqCst));
-                let applied = state.applied().unwrap_or_default();
-                state.newest_earlier_version =
-                    state.newest_earlier_version.max(applied).max(proven);
+                let newest = state.applied().max(state.log.newest()).unwrap_or_default();
+                state.newest_earlier_version = state.newest_earlier_version.max(newest).max(proven);
             }
             state.counters.evicted_early += state.log.evicted_early();
             let lost = match content {
@@ -289,7 +312,7 @@ impl Writer {
             self.wake_all();
         }
         let now = Instant::now();
-        let opens_hole = update.opens_hole;
+        let opens_hole = update.hole_after.is_some();
         let is_change = !update.events.is_empty();
         let idle_slices = if is_change {
             1
@@ -298,9 +321,7 @@ impl Writer {
         };
         let mut entries = self.new_entries(update.events.len());
         update.events.iter().for_each(|event| entries.push(event));
-        let replaced = update.events.iter().map(|event| event.replaced_bytes());
-        let replaced = replaced.sum();
-        let appended = self.append(update, entries, replaced, now);
+        let appended = self.append(update, entries, now);
         self.shared.wakes.notify(&mut self.wakers);
         self.publish(self.held_back());
         if opens_hole {
@@ -340,19 +361,13 @@ impl Writer {
     /// It holds the lock that readers need, so the work that may take long is done before, in the
     /// store that replaces the old one. An individual object is replaced in place, without a copy
     /// of the parts of the store that no snapshot shares.
-    pub(super) fn append(
-        &mut self,
-        update: Update,
-        entries: NewEntries,
-        replaced: u64,
-        now: Instant,
-    ) -> Appended {
+    pub(super) fn append(&mut self, update: Update, entries: NewEntries, now: Instant) -> Appended {
         let mut locked = self.shared.state.write();
         let state = &mut *locked;
         let position = state.log.tip();
         let content = state.content.as_mut().expect("changes follow a list");
-        if update.opens_hole {
-            state.log.open_hole(content.applied, update.applied, now);
+        if let Some(newest) = update.hole_after {
+            state.log.open_hole(newest, update.applied, now);
         }
         content.applied = update.applied;
         if !matches!(update.objects, NewObjects::Unchanged) {
@@ -376,8 +391,8 @@ impl Writer {
             state.counters.relists += 1;
         }
         let counter = &self.shared.replaced_bytes;
-        counter.fetch_add(replaced, Ordering::Relaxed);
-        if update.opens_hole {
+        counter.fetch_add(update.replaced, Ordering::Relaxed);
+        if update.hole_after.is_some() {
             self.shared.opened_holes.fetch_add(1, Ordering::Release);
         }
         let exceeds_bytes = state.log.bytes() > retention.bytes;
@@ -450,7 +465,8 @@ impl Writer {
     ) -> Evicted {
         let (events, first) = {
             let mut state = self.shared.state.write();
-            let events = state.log.evict(retention, now, at_once);
+            let applied = state.applied().unwrap_or_default();
+            let events = state.log.evict(retention, now, at_once, applied);
             (events, state.log.first())
         };
         let ((queues, has_more), idle) = {

@@ -30,6 +30,8 @@ struct FieldTrees {
     count: usize,
     json: FieldTree<String>,
     protobuf: FieldTree<u32>,
+    /// See [`SelectableFields::substitutes`].
+    substitutes: Vec<(usize, usize)>,
 }
 
 /// The object of a JSON event: decoded for a change, raw bytes for any other event type.
@@ -43,6 +45,7 @@ impl Decoder {
     pub fn new(format: WireFormat, fields: Arc<SelectableFields>) -> Self {
         let trees = FieldTrees {
             count: fields.fields.len(),
+            substitutes: fields.substitutes.clone(),
             json: FieldTree::new(&fields, |field| &field.json_path),
             protobuf: FieldTree::new(&fields, |field| &field.protobuf_path),
         };
@@ -184,7 +187,8 @@ impl Decoder {
         scanner: &mut Scanner<'_>,
         keep: impl Fn(&[u8]) -> Bytes,
     ) -> Result<Object, Error> {
-        let (head, body) = json::object(scanner, &self.trees.json, self.no_values())?;
+        let (mut head, body) = json::object(scanner, &self.trees.json, self.no_values())?;
+        self.substitute(&mut head.values);
         object(head, body, keep(body))
     }
 
@@ -193,8 +197,18 @@ impl Decoder {
         message: &[u8],
         keep: impl Fn(&[u8]) -> Bytes,
     ) -> Result<Object, Error> {
-        let head = protobuf::object(message, &self.trees.protobuf, self.no_values())?;
+        let mut head = protobuf::object(message, &self.trees.protobuf, self.no_values())?;
+        self.substitute(&mut head.values);
         object(head, message, keep(message))
+    }
+
+    /// Gives fields with empty values those of the fields that stand in for them.
+    fn substitute(&self, values: &mut Values<'_>) {
+        for &(field, substitute) in &self.trees.substitutes {
+            if values[field].as_deref().is_none_or(str::is_empty) {
+                values[field] = values[substitute].clone();
+            }
+        }
     }
 
     /// Reads an item of a list.

@@ -28,6 +28,8 @@ use crate::{mutation, upstream};
 const LISTS_UNSUPPORTED_FOR: Duration = Duration::from_secs(300);
 /// If the watch does not reach a barrier within this time, a verification list is sent.
 const BARRIER_WAIT: Duration = Duration::from_millis(10);
+/// How long a proof of a cache without bookmarks waits for a change after the barrier.
+const LATER_CHANGE_WAIT: Duration = Duration::from_millis(100);
 /// How many verification lists of one proof are sent concurrently.
 const CONCURRENT_LISTS: usize = 8;
 /// After the watch missed a barrier, verification lists are sent first for this time. The watch
@@ -110,6 +112,10 @@ impl<P: FreshnessProbe> Prover<P> {
         start: &Start,
         requests: HashSet<ProofRequest>,
     ) -> Result<Option<Proofs>, ProofError> {
+        if self.reader.shares_versions() {
+            let proof = self.prove_by_later_change(start).await?;
+            return Ok(proof.map(Proofs::Shared));
+        }
         if self.lists_unsupported.is_set() {
             let proof = self.prove_by_new_barrier(start).await?;
             return Ok(proof.map(Proofs::Shared));
@@ -330,6 +336,21 @@ impl<P: FreshnessProbe> Prover<P> {
     async fn prove_by_new_barrier(&self, start: &Start) -> Attempt {
         let barrier = self.request_barrier(start).await?;
         self.prove_by_barrier(start, barrier).await
+    }
+
+    /// Proves a cache without bookmarks by a barrier and a later change, which shows that all
+    /// changes up to the barrier were received. If none comes soon, no proof is tried for a while:
+    /// a verification list would cost the API server as much as the request itself.
+    async fn prove_by_later_change(&self, start: &Start) -> Attempt {
+        if self.barrier_skipped.is_set() {
+            return Err(ProofError::TimedOut);
+        }
+        let barrier = self.request_barrier(start).await?;
+        let proof = self.prove_by_barrier(start, barrier);
+        timeout(LATER_CHANGE_WAIT, proof).await.unwrap_or_else(|_| {
+            self.barrier_skipped.set_for(Some(SKIP_BARRIER_FOR));
+            Err(ProofError::TimedOut)
+        })
     }
 
     /// Waits until the watch has applied `barrier`; then the newest snapshot is proven. Returns

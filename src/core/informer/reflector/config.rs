@@ -14,6 +14,9 @@ pub struct ReflectorConfig {
     /// A watch without a frame for this long is closed and resumed. The API server sends a bookmark
     /// each minute. Default is 90 s.
     pub silence_limit: Duration,
+    /// True if upstream sends bookmarks. Otherwise a watch is only silent if its connection is,
+    /// which HTTP/2 pings show. Default is true.
+    pub expects_bookmarks: bool,
     /// Limit for upstream to begin the answer to a WATCH. Also the limit for the barrier, a LIST of
     /// one object that returns the current resource version, before a watch is resumed. Default is
     /// 10 s.
@@ -43,6 +46,7 @@ impl Default for ReflectorConfig {
             watch_list: true,
             page_size: 500,
             silence_limit: Duration::from_secs(90),
+            expects_bookmarks: true,
             call_timeout: Duration::from_secs(10),
             list_timeout: Duration::from_secs(300),
             relist_on_early_end: false,

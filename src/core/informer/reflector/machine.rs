@@ -26,7 +26,7 @@ use crate::concurrency::CoopBudget;
 use crate::informer::WireShape;
 use crate::informer::hooks::ResourceHooks;
 use crate::upstream;
-use crate::upstream::{ListCall, ListerWatcher, ResumePoint, WatchCall};
+use crate::upstream::{ListCall, ListerWatcher, ResumePoint, WatchCall, WatchLiveness};
 
 /// The `timeoutSeconds` of each upstream watch is a random number in this range, as in client-go.
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
@@ -158,7 +158,7 @@ impl<L: ListerWatcher> Machine<L> {
         let is_unknown = self.watch_list_support == WatchListSupport::Unknown;
         let event = tokio::select! {
             biased;
-            event = session.next(self.config.silence_limit) => event,
+            event = session.next(self.config.silence_limit, self.liveness()) => event,
             () = self.watch_lists.failing(), if is_unknown => {
                 self.writer.discard(relist);
                 return ControlFlow::Continue(self.enter(Action::ListPages));
@@ -227,19 +227,23 @@ impl<L: ListerWatcher> Machine<L> {
     }
 
     async fn prove(&mut self) -> Flow<L> {
-        let Some(applied) = self.writer.applied() else {
+        let (Some(applied), Some(newest)) = (self.writer.applied(), self.writer.newest()) else {
             return ControlFlow::Continue(State::Starting);
         };
         let call = self.lister_watcher.barrier();
         let error = match with_timeout(self.config.call_timeout, call).await {
-            Ok(current) if current >= applied => {
+            Ok(current) if current >= newest => {
                 self.failures.accepted();
                 return ControlFlow::Continue(State::Opening {
                     after: applied,
                     follows_list: false,
                 });
             }
-            Ok(received) => WentBack { applied, received }.into(),
+            Ok(received) => WentBack {
+                applied: newest,
+                received,
+            }
+            .into(),
             Err(error) => error,
         };
         self.failed("proof", &error);
@@ -270,7 +274,7 @@ impl<L: ListerWatcher> Machine<L> {
         let event = tokio::select! {
             biased;
             () = relists.requested() => Err(Error::RelistRequested),
-            event = session.next(self.config.silence_limit) => event,
+            event = session.next(self.config.silence_limit, self.liveness()) => event,
         };
         match event.and_then(|event| self.apply(event)) {
             Ok(()) => ControlFlow::Continue(State::Watching { session }),
@@ -312,6 +316,11 @@ impl<L: ListerWatcher> Machine<L> {
         }
         self.failures.watch_succeeded();
         Ok(())
+    }
+
+    /// Returns what proves a silent watch alive; `None` if bookmarks must come.
+    fn liveness(&self) -> Option<&WatchLiveness> {
+        (!self.config.expects_bookmarks).then_some(&self.metrics.watch_liveness)
     }
 
     /// Breaks with the reflector's end if `error` is final; see [`Failures::break_if_final`].

@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use super::error::Error;
 use crate::api::WatchEvent;
 use crate::upstream;
+use crate::upstream::WatchLiveness;
 
 /// How long after its deadline the reflector waits for upstream to end a watch.
 const DEADLINE_GRACE: Duration = Duration::from_secs(10);
@@ -70,16 +71,27 @@ where
     /// Cancel safe.
     ///
     /// # Errors
-    /// If the watch ended: also at a clean end, and after `silence_limit` without a frame. After an
-    /// error, only [`Session::outcome`] may be called.
-    pub(super) async fn next(&mut self, silence_limit: Duration) -> Result<WatchEvent, Error> {
+    /// If the watch ended: also at a clean end, and after `silence_limit` without a frame. With a
+    /// `liveness`, the connection's pings count as frames. After an error, only
+    /// [`Session::outcome`] may be called.
+    pub(super) async fn next(
+        &mut self,
+        silence_limit: Duration,
+        liveness: Option<&WatchLiveness>,
+    ) -> Result<WatchEvent, Error> {
         let overdue = self.opened_at + self.timeout + DEADLINE_GRACE;
-        let deadline = overdue.min(self.last_frame + silence_limit);
-        let event = match timeout_at(deadline, self.events.next()).await {
-            Ok(Some(event)) => event?,
-            Ok(None) => return Err(Error::EndOfStream),
-            Err(_) if deadline == overdue => return Err(Error::Overdue),
-            Err(_) => return Err(Error::Silent(silence_limit)),
+        let event = loop {
+            let deadline = overdue.min(self.last_frame + silence_limit);
+            match timeout_at(deadline, self.events.next()).await {
+                Ok(Some(event)) => break event?,
+                Ok(None) => return Err(Error::EndOfStream),
+                Err(_) if deadline == overdue => return Err(Error::Overdue),
+                Err(_) => {}
+            }
+            match liveness.and_then(WatchLiveness::age) {
+                Some(age) if age < silence_limit => self.last_frame = Instant::now() - age,
+                _ => return Err(Error::Silent(silence_limit)),
+            }
         };
         self.last_frame = Instant::now();
         let is_change = matches!(event, WatchEvent::Change { .. });

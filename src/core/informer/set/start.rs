@@ -137,6 +137,7 @@ impl InformerSet {
             field_count: spec.fields.fields.len(),
             retention_age: spec.settings.retention_age.unwrap_or(config.retention_age),
             retention_bytes: spec.settings.retention_bytes.or(config.retention_bytes),
+            shares_versions: spec.resource.gvr.is_events(),
             groups: config.groups,
             evicted: self.inner.evicted.clone(),
             ..cache::Config::default()
@@ -179,6 +180,7 @@ impl InformerSet {
             refusal_patience: Config::REFUSAL_PATIENCE,
             unauthorized_patience: config.max_unauthorized,
             seed: config.seed,
+            expects_bookmarks: !informer.resource().gvr.is_events(),
             ..ReflectorConfig::default()
         };
         let (watched, set) = (Arc::clone(informer), self.clone());

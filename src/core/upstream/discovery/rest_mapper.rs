@@ -82,9 +82,6 @@ pub enum NotCacheable {
     /// The API server does not support both LIST and WATCH of the resource.
     #[error("it can't be both listed and watched")]
     Verbs,
-    /// Several Events expire at one resource version, and their watches get no bookmarks.
-    #[error("events can't be cached exactly")]
-    Events,
     /// The plural of the resource is `watch` or `proxy`. The API server would read the path of
     /// its list as one of the deprecated paths with this prefix, so the resource can't be
     /// listed in all namespaces.
@@ -231,9 +228,6 @@ impl RestMapper {
         let resource = self.resource(gvr).ok_or(NotCacheable::Unknown)?;
         if !resource.can("list") || !resource.can("watch") {
             return Err(NotCacheable::Verbs);
-        }
-        if gvr.resource == "events" && matches!(gvr.group.as_str(), "" | "events.k8s.io") {
-            return Err(NotCacheable::Events);
         }
         if matches!(gvr.resource.as_str(), "watch" | "proxy") {
             return Err(NotCacheable::DeprecatedPath);

@@ -305,7 +305,7 @@ async fn cacheability_depends_on_which_documents_are_readable() {
         for (resource, expected) in [
             (gvr("", "v1", "pods"), Ok(())),
             (gvr("apps", "v1", "deployments"), Ok(())),
-            (gvr("", "v1", "events"), Err(NotCacheable::Events)),
+            (gvr("", "v1", "events"), Ok(())),
             (gvr("", "v1", "bindings"), Err(NotCacheable::Verbs)),
             (gvr("", "v1", "nothing"), Err(NotCacheable::Unknown)),
             (gvr("ex.io", "v2", "foos"), foos),

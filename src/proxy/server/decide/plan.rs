@@ -267,7 +267,11 @@ fn plan_list(
     let first = |limit| Page { after: None, limit };
     let (need, page) = match request {
         ListRequest::MostRecent { limit } => (Need::MostRecent, first(limit)),
-        ListRequest::Any => (Need::NotOlderThan(ResourceVersion::ZERO), first(None)),
+        // The API server reads Events from etcd, so their lists have pages at version 0, too.
+        ListRequest::Any { limit } => {
+            let limit = limit.filter(|_| spec.resource.gvr.is_events());
+            (Need::NotOlderThan(ResourceVersion::ZERO), first(limit))
+        }
         ListRequest::NotOlderThan {
             resource_version,
             limit,

@@ -53,8 +53,6 @@ pub enum Reason {
     WrongPath,
     /// The API server can't both list and watch the resource.
     NotWatchable,
-    /// The resource is events, which can't be cached exactly.
-    Events,
     /// Another API server serves the resource, or perhaps does: kubefan can't read APIServices.
     Aggregated,
     /// The resource is Secrets, and TLS is served without `--cache-secrets`.
@@ -113,7 +111,6 @@ impl Reason {
             Self::Unknown => "unknown",
             Self::WrongPath => "wrong_path",
             Self::NotWatchable => "not_watchable",
-            Self::Events => "events",
             Self::Aggregated => "aggregated",
             Self::Secrets => "secrets",
             Self::Never => "never",
@@ -139,7 +136,6 @@ impl From<NotCacheable> for Reason {
         match why {
             NotCacheable::Unknown => Self::Unknown,
             NotCacheable::Verbs => Self::NotWatchable,
-            NotCacheable::Events => Self::Events,
             NotCacheable::DeprecatedPath => Self::DeprecatedPath,
             NotCacheable::Aggregated | NotCacheable::PerhapsAggregated => Self::Aggregated,
             // The only resource that `App` excludes.

@@ -27,7 +27,6 @@ impl Cluster {
             ("", "namespaces" | "nodes") => (false, false),
             ("example.com", "widgets") => (true, true),
             ("", "secrets") => return Err(NotCacheable::Excluded),
-            ("", "events") => return Err(NotCacheable::Events),
             ("", "bindings") => return Err(NotCacheable::Verbs),
             ("", "services") => return Err(NotCacheable::Never),
             ("metrics.k8s.io", "pods") => return Err(NotCacheable::Aggregated),
@@ -201,7 +200,6 @@ fn reads_and_requests_that_are_not_reads() {
         ),
         ("/api/v1/secrets", Some(Reason::Secrets)),
         ("/api/v1/secret", Some(Reason::Unknown)),
-        ("/api/v1/events", Some(Reason::Events)),
         ("/api/v1/bindings", Some(Reason::NotWatchable)),
         ("/api/v1/services", Some(Reason::Never)),
         (

@@ -57,11 +57,7 @@ fn advice(reason: Reason) -> Option<&'static str> {
         Reason::UnknownField => Some("kubefan does not know this field in a fieldSelector"),
         Reason::Malformed => Some("kubefan does not understand its parameters"),
         Reason::Unknown | Reason::WrongPath => Some("the path fits no resource"),
-        Reason::NotWatchable
-        | Reason::Events
-        | Reason::Aggregated
-        | Reason::Secrets
-        | Reason::Never => {
+        Reason::NotWatchable | Reason::Aggregated | Reason::Secrets | Reason::Never => {
             Some("kubefan never caches this resource; ask for it without a shardSelector")
         }
         Reason::OutOfScope => Some(
@@ -108,7 +104,6 @@ mod tests {
             (Reason::Unknown, false),
             (Reason::WrongPath, false),
             (Reason::NotWatchable, false),
-            (Reason::Events, false),
             (Reason::Aggregated, false),
             (Reason::Secrets, false),
             (Reason::Never, false),
@@ -134,7 +129,6 @@ mod tests {
             (Reason::EmptySegment, None),
             (Reason::Unknown, None),
             (Reason::WrongPath, Some(429)),
-            (Reason::Events, Some(429)),
             (Reason::Secrets, Some(429)),
             (Reason::PastState, Some(410)),
             (Reason::NotCached, Some(429)),

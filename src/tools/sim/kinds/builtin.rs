@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use kubefan_core::api::{
-    FieldValue, GroupVersionResource, Resource, SelectableField, SelectableFields,
-};
+use kubefan_core::api::{GroupVersionResource, Resource, SelectableFields};
 use serde_json::Value;
 
 /// A served kind, as discovery describes it.
@@ -58,12 +56,6 @@ coordination.k8s.io/v1   leases                    Lease                    n
 discovery.k8s.io/v1      endpointslices            EndpointSlice            n
 ";
 
-/// The paths of the fields that can select Events. A field's name in a selector is its path,
-/// without a trailing `.component`.
-const EVENT_FIELDS: &str = "involvedObject.kind involvedObject.namespace involvedObject.name \
-     involvedObject.uid involvedObject.apiVersion involvedObject.resourceVersion \
-     involvedObject.fieldPath reason reportingComponent source.component type";
-
 /// Returns the resource `customresourcedefinitions`.
 pub(crate) fn definitions() -> GroupVersionResource {
     GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -94,10 +86,7 @@ fn kind(row: &str) -> Option<Kind> {
         namespaced: flags.contains('n'),
         verbs,
     };
-    let fields = match kind {
-        "Event" => event_fields(),
-        _ => SelectableFields::for_resource(&resource, None),
-    };
+    let fields = SelectableFields::for_resource(&resource, None);
     Some(Kind {
         resource: Arc::new(resource),
         fields: Arc::new(fields),
@@ -112,17 +101,4 @@ fn kind(row: &str) -> Option<Kind> {
 /// Returns the verbs that every kind supports.
 pub(crate) fn all_verbs() -> Vec<String> {
     VERBS.split(' ').map(str::to_owned).collect()
-}
-
-fn event_fields() -> SelectableFields {
-    let field = |label: &str| SelectableField {
-        label: label.trim_end_matches(".component").to_owned(),
-        json_path: label.split('.').map(str::to_owned).collect(),
-        protobuf_path: Vec::new(),
-        value: FieldValue::Text,
-    };
-    SelectableFields {
-        fields: EVENT_FIELDS.split(' ').map(field).collect(),
-        ..SelectableFields::default()
-    }
 }

@@ -87,14 +87,17 @@ fn reads_list_requests() {
         ("limit=5", ListRequest::MostRecent { limit: Some(5) }),
         ("limit=-1", ListRequest::MostRecent { limit: None }),
         ("limit=0", ListRequest::MostRecent { limit: None }),
-        ("resourceVersion=0", ListRequest::Any),
-        ("resourceVersion=0&limit=5", ListRequest::Any),
+        ("resourceVersion=0", ListRequest::Any { limit: None }),
+        (
+            "resourceVersion=0&limit=5",
+            ListRequest::Any { limit: Some(5) },
+        ),
         ("resourceVersion=7", not_older(None)),
         ("resourceVersion=7&limit=-1", not_older(None)),
         ("resourceVersion=7&limit=5", exact(Some(5))),
         (
             "resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=5",
-            ListRequest::Any,
+            ListRequest::Any { limit: Some(5) },
         ),
         (
             "resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=5",

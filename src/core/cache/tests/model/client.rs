@@ -11,6 +11,15 @@ use crate::cache::{WatchItem, WatchStream};
 
 pub(super) type CheckResult = Result<(), String>;
 
+/// How far the cache is.
+pub(super) struct Tip {
+    pub(super) applied: ResourceVersion,
+    /// True if the writer has queued all events.
+    pub(super) is_queued: bool,
+    /// True if the log has changes above `applied`.
+    pub(super) is_open: bool,
+}
+
 pub(super) struct Client {
     pub(super) selection: Arc<Selection>,
     pub(super) stream: Option<WatchStream>,
@@ -175,17 +184,11 @@ impl Client {
     }
 
     /// Takes up to `items` items. Returns true if the client then has all changes; checks its view.
-    pub(super) fn take(
-        &mut self,
-        items: usize,
-        etcd: &Etcd,
-        applied: ResourceVersion,
-        is_queued: bool,
-    ) -> Result<bool, String> {
+    pub(super) fn take(&mut self, items: usize, etcd: &Etcd, tip: &Tip) -> Result<bool, String> {
         for _ in 0..items {
             if !self.step(etcd)? {
                 // Until the writer has queued all events, the client may lack some of them.
-                return Ok(is_queued && self.check_tip(etcd, applied)?);
+                return Ok(tip.is_queued && self.check_tip(etcd, tip)?);
             }
         }
         Ok(false)
@@ -193,16 +196,13 @@ impl Client {
 
     /// Checks the view and the bookmark of a stream that has nothing to deliver. Returns false
     /// without a check if the stream waits for a version that the cache has not reached.
-    pub(super) fn check_tip(
-        &mut self,
-        etcd: &Etcd,
-        applied: ResourceVersion,
-    ) -> Result<bool, String> {
+    pub(super) fn check_tip(&mut self, etcd: &Etcd, tip: &Tip) -> Result<bool, String> {
+        let applied = tip.applied;
         let Some(stream) = self.stream.as_ref().filter(|_| self.seen <= applied) else {
             return Ok(false);
         };
         self.check(etcd, applied, "the tip")?;
-        if applied > self.start && stream.bookmark() != Some(applied) {
+        if applied > self.start && !tip.is_open && stream.bookmark() != Some(applied) {
             return Err(format!("no bookmark at the tip, {applied}"));
         }
         self.caught_up = Some(applied);

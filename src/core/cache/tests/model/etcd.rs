@@ -13,8 +13,8 @@ pub(super) type View = BTreeMap<ObjectKey, Arc<Object>>;
 
 pub(super) struct Etcd {
     states: Vec<View>,
-    /// The change that led to each state; `None` if the change was to another resource.
-    changes: Vec<Option<(EventType, Object)>>,
+    /// The changes that led to each state. There are none if another resource was changed.
+    changes: Vec<Vec<(EventType, Object)>>,
     uids: u64,
 }
 
@@ -25,7 +25,7 @@ impl Etcd {
         let empty = || (0..=BASE).map(|_| View::new()).collect();
         Self {
             states: empty(),
-            changes: (0..=BASE).map(|_| None).collect(),
+            changes: (0..=BASE).map(|_| Vec::new()).collect(),
             uids: 0,
         }
     }
@@ -42,15 +42,17 @@ impl Etcd {
         self.state(ResourceVersion(self.revision()))
     }
 
-    pub(super) fn commit(&mut self, change: Option<(EventType, Object)>) {
+    /// Commits `changes` in one transaction.
+    pub(super) fn commit(&mut self, changes: Vec<(EventType, Object)>) {
         let mut next = self.now().clone();
-        match &change {
-            Some((EventType::Deleted, object)) => drop(next.remove(&object.key)),
-            Some((_, object)) => drop(next.insert(object.key.clone(), Arc::new(object.clone()))),
-            None => {}
+        for (event_type, object) in &changes {
+            match event_type {
+                EventType::Deleted => drop(next.remove(&object.key)),
+                _ => drop(next.insert(object.key.clone(), Arc::new(object.clone()))),
+            }
         }
         self.states.push(next);
-        self.changes.push(change);
+        self.changes.push(changes);
     }
 
     pub(super) fn write(&mut self, name: &str, app: &str) {
@@ -62,16 +64,34 @@ impl Etcd {
             }
         };
         let written = object(name, &uid, self.revision() + 1, app);
-        self.commit(Some((event_type, written)));
+        self.commit(vec![(event_type, written)]);
     }
 
     pub(super) fn delete(&mut self, name: &str) {
-        let Some(stored) = self.now().get(name) else {
-            return;
-        };
-        let mut last = Object::clone(stored);
-        last.resource_version = ResourceVersion(self.revision() + 1);
-        self.commit(Some((EventType::Deleted, last)));
+        self.delete_together([name]);
+    }
+
+    /// Deletes the objects in one transaction.
+    pub(super) fn delete_together<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        let stored = names.into_iter().filter_map(|name| self.now().get(name));
+        let deleted: Vec<_> = stored
+            .map(|stored| {
+                let mut last = Object::clone(stored);
+                last.resource_version = ResourceVersion(self.revision() + 1);
+                (EventType::Deleted, last)
+            })
+            .collect();
+        if !deleted.is_empty() {
+            self.commit(deleted);
+        }
+    }
+
+    /// Returns true if several objects changed at `version`.
+    pub(super) fn has_several_changes(&self, version: ResourceVersion) -> bool {
+        let changes = usize::try_from(version.0)
+            .ok()
+            .and_then(|at| self.changes.get(at));
+        changes.is_some_and(|changes| changes.len() > 1)
     }
 
     /// The changes with versions above `after`, oldest first.

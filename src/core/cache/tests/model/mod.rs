@@ -114,6 +114,35 @@ fn every_client_ends_with_the_true_view_if_relists_are_interrupted() {
     }
 }
 
+/// Several objects are deleted in one transaction. The upstream watch is interrupted between the
+/// changes of a version, and repeats them when it is resumed.
+#[test]
+fn every_client_of_shared_versions_ends_with_the_true_view() {
+    let cases = RunnerConfig::default().cases;
+    match run_prepared(cases, 10_000, &RETENTION, World::share_versions) {
+        Ok(served) => assert!(served > cases as usize, "views were checked {served} times"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn failure_of_shared_versions(rule_off: Mutation) -> String {
+    let run = || run_prepared(1000, 0, &[None], World::share_versions);
+    let outcome = mutation::with(rule_off, run);
+    outcome.expect_err("the model should notice")
+}
+
+#[test]
+fn model_needs_an_open_version_to_be_hidden() {
+    let failure = failure_of_shared_versions(Mutation::OpenVersionShown);
+    assert!(failure.contains("the snapshot at"), "{failure}");
+}
+
+#[test]
+fn model_needs_repeated_changes_of_an_open_version_to_be_skipped() {
+    let failure = failure_of_shared_versions(Mutation::OpenVersionRepeated);
+    assert!(failure.contains("sent again"), "{failure}");
+}
+
 fn failure_with(rule_off: Mutation, retention: Option<usize>) -> String {
     let outcome = mutation::with(rule_off, || run_model(1000, 0, &[retention]));
     outcome.expect_err("the model should notice")

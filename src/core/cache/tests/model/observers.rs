@@ -45,7 +45,8 @@ struct KeptSnapshot {
 
 struct Moment {
     at: Instant,
-    applied: ResourceVersion,
+    /// The newest version that the cache has received.
+    newest: ResourceVersion,
     /// The number of all events so far.
     events: u64,
 }
@@ -160,12 +161,12 @@ impl Observers {
     }
 
     /// Takes up to `events` changes from the log. With all of them, the view must be the state at
-    /// `applied`, also if the groups' queues lack some.
+    /// `complete`, also if the groups' queues lack some. `None` if the newest version is open.
     pub(super) fn read_log(
         &mut self,
         events: usize,
         etcd: &Etcd,
-        applied: ResourceVersion,
+        complete: Option<ResourceVersion>,
     ) -> CheckResult {
         let Some((cursor, view)) = &mut self.follower else {
             return Ok(());
@@ -174,7 +175,11 @@ impl Observers {
             match cursor.next_applied() {
                 Ok(Some(event)) => fold(view, &event),
                 Ok(None) if !cursor.is_at_tip() => return Err("the log ends too early".to_owned()),
-                Ok(None) => return check_view(view, etcd, applied, "the follower of the log"),
+                Ok(None) => {
+                    let check =
+                        |version| check_view(view, etcd, version, "the follower of the log");
+                    return complete.map_or(Ok(()), check);
+                }
                 Err(_) => {
                     self.follower = None;
                     return Ok(());
@@ -218,15 +223,20 @@ impl Observers {
 
     /// Records this moment, and checks that the log has all events of the retention age, unless
     /// they are too many bytes.
-    pub(super) fn check_age(&mut self, config: &Config, reader: &Reader) -> CheckResult {
+    pub(super) fn check_age(
+        &mut self,
+        config: &Config,
+        reader: &Reader,
+        newest: ResourceVersion,
+    ) -> CheckResult {
         let (stats, start) = (reader.stats(), reader.log_start());
         let moment = Moment {
             at: Instant::now(),
-            applied: stats.applied.unwrap_or_default(),
+            newest,
             events: stats.events,
         };
         let oldest = self.aged(config, moment.at).or(self.moments.first());
-        let oldest = oldest.map(|oldest| oldest.applied);
+        let oldest = oldest.map(|oldest| oldest.newest);
         self.moments.push(moment);
         match oldest {
             Some(oldest) if config.retention_bytes.is_none() && start > oldest => Err(format!(

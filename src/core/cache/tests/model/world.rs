@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use tokio::time::advance;
 
 use crate::api::{EventType, Field, LabelSelector, Object, ResourceVersion, Selection};
-use crate::cache::tests::model::client::{CheckResult, Client};
+use crate::cache::tests::model::client::{CheckResult, Client, Tip};
 use crate::cache::tests::model::etcd::{BASE, Etcd};
 use crate::cache::tests::model::observers::{Observers, framed};
 use crate::cache::tests::model::operation::{APPS, CLIENTS, ClientOp, KEYS, Op};
@@ -32,6 +32,10 @@ pub(super) struct World {
     clients: Vec<Client>,
     /// The number of steps after which each relist is interrupted, unless it ends before.
     interruptions: Option<Interruptions>,
+    /// True if several changes may have one version.
+    shares_versions: bool,
+    /// How many of the changes after the applied version the upstream watch has delivered.
+    open_fed: usize,
     observers: Observers,
     /// How often a client had all changes and its view was correct.
     pub(super) served: usize,
@@ -67,6 +71,8 @@ impl World {
             reader,
             clients: choice.into_iter().map(client).collect(),
             interruptions: None,
+            shares_versions: false,
+            open_fed: 0,
             observers: Observers::default(),
             served: 0,
         }
@@ -77,8 +83,39 @@ impl World {
         self.interruptions = Some(Box::new(after));
     }
 
+    /// Lets several changes have one version from now on. Call it before the world runs.
+    pub(super) fn share_versions(&mut self) {
+        self.shares_versions = true;
+        self.config.shares_versions = true;
+        (self.writer, self.reader) = cache(self.config.clone());
+        self.writer
+            .replace(self.writer.relist(), ResourceVersion(BASE));
+    }
+
     fn applied(&self) -> ResourceVersion {
         self.writer.applied().expect("the first list is applied")
+    }
+
+    /// The newest version that the upstream watch or a list has delivered.
+    fn newest(&self) -> ResourceVersion {
+        ResourceVersion(self.applied().0 + u64::from(self.is_open()))
+    }
+
+    /// Returns true if the log has changes of a version that reads don't show yet.
+    fn is_open(&self) -> bool {
+        let at_tip = self.reader.follow().map(|(_, cursor)| cursor.is_at_tip());
+        at_tip == Some(false)
+    }
+
+    /// Returns true if a client that has all events so far may lack changes of the version that it
+    /// has seen last. If it is cut then, it may lose them, as at the API server.
+    fn is_within_version(&self, seen: ResourceVersion) -> bool {
+        let is_complete = || {
+            let changes = self.etcd.changes_after(self.applied());
+            let open = changes.take_while(|(_, object)| object.resource_version == seen);
+            seen <= self.applied() || open.count() == self.open_fed
+        };
+        self.etcd.has_several_changes(seen) && (self.writer.has_unpublished() || !is_complete())
     }
 
     pub(super) fn run(&mut self, operations: Vec<Op>) -> CheckResult {
@@ -86,7 +123,9 @@ impl World {
             self.step(op)?;
             let snapshot = self.reader.snapshot().ok_or("not ready")?;
             self.check_snapshot(&snapshot)?;
-            self.observers.check_age(&self.config, &self.reader)?;
+            let newest = self.newest();
+            self.observers
+                .check_age(&self.config, &self.reader, newest)?;
         }
         self.writer.hold_back(0);
         self.feed(usize::MAX, false)?;
@@ -110,6 +149,10 @@ impl World {
     fn step(&mut self, op: Op) -> CheckResult {
         match op {
             Op::Write { key, app } => self.etcd.write(KEYS[key], APPS[app]),
+            Op::Delete { key } if self.shares_versions => {
+                let names = [KEYS[key], KEYS[(key + 1) % KEYS.len()]];
+                self.etcd.delete_together(names);
+            }
             Op::Delete { key } => self.etcd.delete(KEYS[key]),
             Op::Recreate { key, app } => {
                 self.etcd.delete(KEYS[key]);
@@ -118,11 +161,17 @@ impl World {
             Op::Purge { namespace } => {
                 let of_namespace = |name: &&str| key(name).namespace() == namespace;
                 let names = KEYS.into_iter().filter(of_namespace);
-                names.for_each(|name| self.etcd.delete(name));
+                if self.shares_versions {
+                    self.etcd.delete_together(names);
+                } else {
+                    names.for_each(|name| self.etcd.delete(name));
+                }
             }
-            Op::Tick => self.etcd.commit(None),
+            Op::Tick => self.etcd.commit(Vec::new()),
             Op::Feed { events } => self.feed(events, false)?,
             Op::FeedLossy { events } => self.feed(events, true)?,
+            // The upstream watch is resumed, and repeats the changes of the open version.
+            Op::Repeat { .. } if self.shares_versions => self.open_fed = 0,
             Op::Repeat { key } => {
                 let stored = self.etcd.state(self.applied()).get(KEYS[key]).cloned();
                 if let Some(stored) = stored {
@@ -132,12 +181,17 @@ impl World {
                 }
             }
             Op::UpstreamBookmark => {
-                let next = self.etcd.changes_after(self.applied()).next();
+                let mut changes = self.etcd.changes_after(self.applied());
+                let next = changes.nth(self.open_fed);
+                drop(changes);
                 let next = next.map(|(_, object)| object.resource_version.0 - 1);
                 let reached = ResourceVersion(next.unwrap_or(self.etcd.revision()));
                 self.writer.bookmark(reached).map_err(|e| e.to_string())?;
-                self.observers.check_eviction(&self.config, &self.reader)?;
-                self.observers.check_frames(&self.reader)?;
+                if reached >= self.newest() {
+                    self.open_fed = 0;
+                    self.observers.check_eviction(&self.config, &self.reader)?;
+                    self.observers.check_frames(&self.reader)?;
+                }
             }
             Op::HoldBack { events } => self.writer.hold_back(events),
             Op::Relist {
@@ -163,8 +217,8 @@ impl World {
             }
             Op::FollowLog => self.observers.follow(&self.reader),
             Op::ReadLog { events } => {
-                let applied = self.applied();
-                self.observers.read_log(events, &self.etcd, applied)?;
+                let complete = Some(self.applied()).filter(|_| !self.is_open());
+                self.observers.read_log(events, &self.etcd, complete)?;
             }
             Op::Pin => self.reader.pin(&self.reader.snapshot().ok_or("not ready")?),
             Op::SnapshotAt { behind } => {
@@ -195,8 +249,10 @@ impl World {
     }
 
     fn feed(&mut self, events: usize, is_lossy: bool) -> CheckResult {
-        let changes = self.etcd.changes_after(self.applied()).take(events);
-        let mut changes = changes.peekable();
+        let applied = self.applied();
+        let changes = self.etcd.changes_after(applied);
+        let mut changes = changes.skip(self.open_fed).take(events).peekable();
+        let mut last = (self.open_fed > 0).then_some(ResourceVersion(applied.0 + 1));
         while let Some((event_type, object)) = changes.next() {
             let next = changes.peek().filter(|(_, next)| next.key == object.key);
             if is_lossy && event_type == EventType::Deleted && next.is_some() {
@@ -207,13 +263,17 @@ impl World {
             self.observers.received(version, frame.clone());
             let applied = self.writer.apply(event_type, object, Some(frame));
             applied.map_err(|e| e.to_string())?;
+            if self.shares_versions {
+                let fed = self.open_fed * usize::from(last == Some(version));
+                (self.open_fed, last) = (fed + 1, Some(version));
+            }
         }
         Ok(())
     }
 
     fn relist(&mut self, behind: u64, as_watch_list: bool) -> CheckResult {
-        let applied = self.applied();
-        let list = ResourceVersion(self.etcd.revision().saturating_sub(behind).max(applied.0));
+        let (applied, newest) = (self.applied(), self.newest());
+        let list = ResourceVersion(self.etcd.revision().saturating_sub(behind).max(newest.0));
         let mut relist = self.writer.relist();
         // A watch-list may begin with an older state, followed by the changes up to its version.
         let shown = if as_watch_list {
@@ -240,9 +300,14 @@ impl World {
             None => self.writer.replace(relist, list),
             Some(steps) => match replace_in_steps(&mut self.writer, relist, list, steps) {
                 Some(replaced) => replaced,
-                None => return Ok(()),
+                None if self.applied() == applied => return Ok(()),
+                None => {
+                    self.open_fed = 0;
+                    return Ok(());
+                }
             },
         };
+        self.open_fed = 0;
         match replaced {
             ReplaceOutcome::Diffed { .. } => Ok(()),
             other => Err(format!("a relist at {list} on {applied}: {other:?}")),
@@ -253,14 +318,14 @@ impl World {
     fn restore(&mut self, revisions: u64) -> CheckResult {
         let revision = self.etcd.revision().saturating_sub(revisions).max(BASE);
         self.etcd.restore(revision);
-        let (applied, revision) = (self.applied(), ResourceVersion(revision));
+        let (newest, revision) = (self.newest(), ResourceVersion(revision));
         // Reset clients whose versions the cache cannot recognize as versions of the old history.
         for client in &mut self.clients {
-            if client.stream.is_none() || client.seen > revision.max(applied) {
+            if client.stream.is_none() || client.seen > revision.max(newest) {
                 client.forget();
             }
         }
-        if revision >= applied {
+        if revision >= newest {
             let lost = |client: &&mut Client| client.seen > revision;
             self.clients
                 .iter_mut()
@@ -278,6 +343,7 @@ impl World {
                 "a restored etcd was taken for a relist: {replaced:?}"
             ));
         }
+        self.open_fed = 0;
         self.observers.epoch_began();
         // All open watches must expire. Items that they deliver before that are not checked.
         for client in &mut self.clients {
@@ -288,7 +354,13 @@ impl World {
 
     fn client(&mut self, index: usize, action: ClientOp) -> CheckResult {
         let (applied, revision) = (self.applied(), self.etcd.revision());
-        let is_queued = !self.writer.has_unpublished();
+        let tip = Tip {
+            applied,
+            is_queued: !self.writer.has_unpublished(),
+            is_open: self.is_open(),
+        };
+        let seen = self.clients[index].seen;
+        let is_within = self.is_within_version(seen);
         let client = &mut self.clients[index];
         match action {
             ClientOp::ListAndWatch => {
@@ -307,10 +379,16 @@ impl World {
                 self.watch_proven(index, proven)?;
             }
             ClientOp::Poll { items } => {
-                let has_all = client.take(items, &self.etcd, applied, is_queued)?;
+                let has_all = client.take(items, &self.etcd, &tip)?;
                 self.served += usize::from(has_all);
             }
-            ClientOp::Cut => client.cut(),
+            ClientOp::Cut if is_within => client.forget(),
+            ClientOp::Cut => {
+                if self.etcd.has_several_changes(seen) {
+                    client.take(1000, &self.etcd, &tip)?;
+                }
+                client.cut();
+            }
             ClientOp::Resume => {
                 if client.view.is_some() && client.stream.is_none() {
                     let from = WatchFrom::After(client.seen);
@@ -322,6 +400,9 @@ impl World {
                     client.step(&self.etcd)?;
                 }
                 client.cut();
+                if self.etcd.has_several_changes(client.seen) {
+                    client.forget();
+                }
                 client.follow(&self.etcd);
                 client.check(
                     &self.etcd,

@@ -397,10 +397,11 @@ impl Key {
 impl StoredResource {
     /// Returns group and resource.
     fn names(&self) -> (&str, &str) {
-        match (self.0.gvr.group.as_str(), self.0.gvr.resource.as_str()) {
-            ("events.k8s.io", "events") => ("", "events"),
-            names => names,
+        let gvr = &self.0.gvr;
+        if gvr.is_events() {
+            return ("", "events");
         }
+        (&gvr.group, &gvr.resource)
     }
 }
 
