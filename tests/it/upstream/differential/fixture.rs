@@ -23,7 +23,7 @@ use crate::upstream::differential::{older, table};
 
 /// With `-v` and JSON, the log reports how each request was answered. The retention is long enough
 /// that no event expires during the test, even on a slow machine.
-const KUBEFAN_FLAGS: [&str; 4] = [
+pub(super) const KUBEFAN_FLAGS: [&str; 4] = [
     "-v",
     "--log-format=json",
     "--retention-age=1h",
@@ -55,27 +55,23 @@ struct Page {
     direct_token: String,
 }
 
-struct Entry {
-    method: http::Method,
-    path: String,
+/// A write in definitions.txt or objects.txt.
+pub(super) struct Entry {
+    pub(super) method: http::Method,
+    pub(super) path: String,
     body: String,
 }
 
 impl Fixture {
     /// Starts both servers and creates the objects.
     pub(super) async fn start() -> Self {
-        let flags = older::server_flags(minor());
-        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-        let server = private_with(&flags).await;
-        let admin = server.client();
-        for entry in entries("definitions.txt") {
-            entry.send(&admin).await;
-        }
-        for resource in ["shapes", "planets"] {
-            let path = format!("/apis/suite.kubefan.io/v1/{resource}");
-            eventually(&path, STEP, async || admin.get(&path).await.is(200)).await;
-        }
+        let server = start_server().await;
         let kubefan = Kubefan::start(&server, &KUBEFAN_FLAGS).await;
+        Self::of(server, kubefan).await
+    }
+
+    /// Fills the caches of `kubefan`, and creates the objects at `server`.
+    pub(super) async fn of(server: ApiServer, kubefan: Kubefan) -> Self {
         let direct = [Protocol::Http1, Protocol::Http2].map(|protocol| admin_of(&server, protocol));
         let through =
             [Protocol::Http1, Protocol::Http2].map(|protocol| reader_of(&kubefan, protocol));
@@ -93,8 +89,7 @@ impl Fixture {
     }
 
     async fn fill(&mut self) {
-        let mut entries = entries("objects.txt");
-        entries.retain(|entry| older::is_served(&entry.path, self.server.minor()));
+        let entries = objects();
         let collections = collections(&entries);
         let [direct, _] = &self.direct;
         let [through, _] = &self.through;
@@ -256,6 +251,22 @@ impl Fixture {
     }
 }
 
+/// Starts an API server with the definitions, without the objects.
+pub(super) async fn start_server() -> ApiServer {
+    let flags = older::server_flags(minor());
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let server = private_with(&flags).await;
+    let admin = server.client();
+    for entry in entries("definitions.txt") {
+        entry.send(&admin).await;
+    }
+    for resource in ["shapes", "planets"] {
+        let path = format!("/apis/suite.kubefan.io/v1/{resource}");
+        eventually(&path, STEP, async || admin.get(&path).await.is(200)).await;
+    }
+    server
+}
+
 /// Returns true for the collections with Tables that kubefan prints.
 fn is_printed(collection: &str) -> bool {
     let resource = collection.rsplit('/').next().unwrap_or_default();
@@ -329,6 +340,13 @@ fn collections(entries: &[Entry]) -> BTreeSet<String> {
     made.map(|entry| across(&entry.path)).collect()
 }
 
+/// Returns the writes that create the objects.
+pub(super) fn objects() -> Vec<Entry> {
+    let mut entries = entries("objects.txt");
+    entries.retain(|entry| older::is_served(&entry.path, minor()));
+    entries
+}
+
 fn entries(file: &str) -> Vec<Entry> {
     let text = table::file(file);
     let mut entries: Vec<Entry> = Vec::new();
@@ -356,15 +374,17 @@ fn entries(file: &str) -> Vec<Entry> {
 }
 
 impl Entry {
+    /// Returns the object, or the change of a PATCH.
+    pub(super) fn value(&self) -> Value {
+        let (path, body) = (&self.path, filled_with_letters(&self.body));
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+    }
+
     async fn send(&self, admin: &Client) {
-        let Self { method, path, body } = self;
-        let body = filled_with_letters(body);
-        let value = || -> Value {
-            serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
-        };
+        let Self { method, path, .. } = self;
         let answer = match method.as_str() {
-            "POST" => admin.create(path, &value()).await,
-            "PATCH" => admin.merge(path, &value()).await,
+            "POST" => admin.create(path, &self.value()).await,
+            "PATCH" => admin.merge(path, &self.value()).await,
             "DELETE" => admin.delete(path).await,
             other => panic!("{path}: unknown method {other}: use POST, PATCH or DELETE"),
         };

@@ -3,14 +3,15 @@
 //!
 //! [`allowed`] lists the allowed differences. A row also contains how kubefan must answer: `cache`,
 //! `rejected` (kubefan refuses the request itself), or the reason for forwarding it; [`answerers`]
-//! reads from kubefan's log how it did answer. tests/differential/README.md maps each case of the
-//! read contract to rows and tests.
+//! reads from kubefan's log how it did answer. [`sessions`] compares again what a session answers.
+//! tests/differential/README.md maps each case of the read contract to rows and tests.
 
 mod allowed;
 mod answerers;
 mod fixture;
 mod older;
 mod pages;
+mod sessions;
 mod table;
 
 use std::collections::HashMap;
@@ -87,12 +88,17 @@ async fn every_read_is_answered_as_by_the_api_server() {
     for id in walked {
         assert_eq!(log.get(&id).map(String::as_str), Some("cache"), "{id}");
     }
+    check("differential", &compared, &log);
+    assert!(compared.len() >= 600, "{} cases", compared.len());
+}
+
+/// Prints a summary of the cases of a test, and fails if one of them failed.
+fn check(test: &str, compared: &[ComparedCase<'_>], log: &HashMap<String, String>) {
     let problems: Vec<String> = compared
         .iter()
-        .filter_map(|compared| compared.problem(&log))
+        .filter_map(|compared| compared.problem(log))
         .collect();
-    print_summary(&compared, &log, problems.len());
-    assert!(compared.len() >= 600, "{} cases", compared.len());
+    print_summary(test, compared, log, problems.len());
     assert!(
         problems.is_empty(),
         "{} of {} cases:\n\n{}",
@@ -241,7 +247,12 @@ fn difference(wanted: &str, got: &str) -> String {
     format!("--- directly\n{wanted}\n--- through kubefan\n{got}")
 }
 
-fn print_summary(compared: &[ComparedCase<'_>], log: &HashMap<String, String>, differing: usize) {
+fn print_summary(
+    test: &str,
+    compared: &[ComparedCase<'_>],
+    log: &HashMap<String, String>,
+    differing: usize,
+) {
     let count = |answerer| {
         let of = compared
             .iter()
@@ -251,7 +262,7 @@ fn print_summary(compared: &[ComparedCase<'_>], log: &HashMap<String, String>, d
     let (all, cache, rejected) = (compared.len(), count("cache"), count("rejected"));
     let forwarded = all - cache - rejected;
     print(&format!(
-        "differential: {all} cases, {cache} from the cache, {forwarded} forwarded, \
+        "{test}: {all} cases, {cache} from the cache, {forwarded} forwarded, \
          {rejected} rejected by kubefan itself, differing={differing}\n"
     ));
 }

@@ -226,16 +226,25 @@ impl Row {
         parameter(&self.target, name)
     }
 
+    /// Returns the plural of the resource that the path names.
+    pub(super) fn resource(&self) -> Option<&str> {
+        self.resource_segments().first().copied()
+    }
+
     /// Returns true if the path names an object, not a collection.
     fn is_object(&self) -> bool {
+        self.resource_segments().len() > 1
+    }
+
+    /// Returns the segments of the path from the resource on.
+    fn resource_segments(&self) -> Vec<&str> {
         let segments: Vec<&str> = self.path().trim_matches('/').split('/').collect();
         match segments.as_slice() {
             ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => match rest {
-                ["namespaces", _, _, rest @ ..] => !rest.is_empty(),
-                [_, rest @ ..] => !rest.is_empty(),
-                [] => false,
+                ["namespaces", _, rest @ ..] if !rest.is_empty() => rest.to_vec(),
+                rest => rest.to_vec(),
             },
-            _ => false,
+            _ => Vec::new(),
         }
     }
 
@@ -350,19 +359,20 @@ fn a_row_is_parsed() {
         expand("{k}{l}", &each),
         ["ac", "ad", "bc", "bd"].map(str::to_owned)
     );
-    for (path, is_object) in [
-        ("/api/v1/pods", false),
-        ("/api/v1/namespaces", false),
-        ("/api/v1/namespaces/a", true),
-        ("/api/v1/namespaces/a/pods", false),
-        ("/api/v1/namespaces/a/pods/p", true),
-        ("/apis/apps/v1/deployments", false),
-        ("/version", false),
+    for (path, resource, is_object) in [
+        ("/api/v1/pods", Some("pods"), false),
+        ("/api/v1/namespaces", Some("namespaces"), false),
+        ("/api/v1/namespaces/a", Some("namespaces"), true),
+        ("/api/v1/namespaces/a/pods", Some("pods"), false),
+        ("/api/v1/namespaces/a/pods/p", Some("pods"), true),
+        ("/apis/apps/v1/deployments", Some("deployments"), false),
+        ("/version", None, false),
     ] {
         let row = Row {
             target: path.to_owned(),
             ..row.clone()
         };
+        assert_eq!(row.resource(), resource, "{path}");
         assert_eq!(row.is_object(), is_object, "{path}");
     }
 }
