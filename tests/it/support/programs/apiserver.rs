@@ -340,17 +340,30 @@ impl ApiServer {
 
     /// Grants `reader` the `verbs` on `resources` of all API groups in one namespace.
     pub(crate) async fn allow_reader(&self, namespace: &str, verbs: &[&str], resources: &[&str]) {
+        let reader = ("User", "reader");
+        self.allow(reader, namespace, verbs, resources).await;
+    }
+
+    /// Grants a user or a group, given by its kind and name, the `verbs` on `resources` of all API
+    /// groups in one namespace.
+    pub(crate) async fn allow(
+        &self,
+        (kind, name): (&str, &str),
+        namespace: &str,
+        verbs: &[&str],
+        resources: &[&str],
+    ) {
         let client = self.client();
         let base = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
         let role = json!({
-            "metadata": { "name": "reader" },
+            "metadata": { "name": name },
             "rules": [{ "apiGroups": ["*"], "resources": resources, "verbs": verbs }],
         });
         client.create(&format!("{base}/roles"), &role).await.ok();
         let binding = json!({
-            "metadata": { "name": "reader" },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader" },
-            "subjects": [{ "kind": "User", "name": "reader" }],
+            "metadata": { "name": name },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name },
+            "subjects": [{ "kind": kind, "name": name }],
         });
         client
             .create(&format!("{base}/rolebindings"), &binding)

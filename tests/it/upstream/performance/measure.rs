@@ -162,7 +162,8 @@ impl Setting {
     }
 }
 
-fn percentile(sorted: &[f64], of: f64) -> f64 {
+/// Returns the value that the share `of` of all values does not exceed.
+pub(super) fn percentile(sorted: &[f64], of: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * of) as usize]
 }
 
