@@ -363,7 +363,7 @@ impl<P: FreshnessProbe> Inner<P> {
             if !is_covered || self.recent_proof.is_ahead_of(&newest) {
                 return None;
             }
-            self.remember(newest.list_began(), &newest, &newest);
+            self.remember(newest.list_began(), &newest);
             Some(newest)
         })?;
         let is_right = !self.prover.is_wrong(&snapshot);
@@ -385,9 +385,9 @@ impl<P: FreshnessProbe> Inner<P> {
 
     /// Stores that all objects of `proven` were proven by a proof that was requested at
     /// `requested_at`, if the policy uses proofs again.
-    fn remember(&self, requested_at: Instant, proven: &Snapshot, newest: &Snapshot) {
+    fn remember(&self, requested_at: Instant, proven: &Snapshot) {
         if self.policy.load().reuses_proofs() {
-            self.recent_proof.remember(requested_at, proven, newest);
+            self.recent_proof.remember(requested_at, proven);
             self.partial_lists.store(0, Ordering::Relaxed);
         }
     }
@@ -402,7 +402,7 @@ impl<P: FreshnessProbe> Inner<P> {
         if is_session || asked_at >= list_began || self.prover.is_wrong(&snapshot) {
             return None;
         }
-        self.remember(list_began, &snapshot, &snapshot);
+        self.remember(list_began, &snapshot);
         Some(Proof {
             snapshot,
             method: ProofMethod::InformerList,
@@ -419,15 +419,14 @@ impl<P: FreshnessProbe> Inner<P> {
             Ok(Proofs::Scoped(proofs)) => proofs.values().flatten().collect(),
             Err(_) => Vec::new(),
         };
-        for part in proven.iter().filter(|proof| !proof.snapshot.is_whole()) {
-            self.recent_proof.show(&part.snapshot);
+        for proof in proven {
+            self.recent_proof.show(&proof.snapshot);
         }
         if let Ok(Proofs::Shared(proof)) = &proofs
             && proof.snapshot.is_whole()
-            && let Some(newest) = self.prover.reader.snapshot()
-            && !self.prover.is_wrong(&newest)
+            && !self.prover.is_wrong(&proof.snapshot)
         {
-            self.remember(requested_at, &proof.snapshot, &newest);
+            self.remember(requested_at, &proof.snapshot);
         } else {
             self.partial_lists.fetch_add(lists, Ordering::Relaxed);
         }
