@@ -46,8 +46,8 @@ struct Shown {
 // === impl RecentProof ===
 
 impl RecentProof {
-    /// Stores that `proven`, a proof of all objects of the cache, was requested at `requested_at` or
-    /// later, unless the stored proof is of a later epoch or has a higher version in its epoch.
+    /// Stores that `proven`, a proof of all objects of the cache, was requested at `requested_at`
+    /// or later, unless the stored proof is of a later epoch or has a higher version in its epoch.
     pub(super) fn remember(&self, requested_at: Instant, proven: &Snapshot) {
         let (epoch, version) = (proven.epoch(), proven.resource_version());
         let mut last = self.last.lock();

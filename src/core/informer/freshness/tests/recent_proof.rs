@@ -148,7 +148,7 @@ async fn a_proof_serves_later_reads_unless_clients_may_have_seen_a_newer_state()
         (&[Whole(10), Part(20), Change(15)], None),
         (&[Whole(10), Part(20), Part(18), Change(19)], None),
         (&[Whole(10), Part(20), Change(20)], Some(20)),
-        // Proofs of two states of the cache: the later state is not surely newer than the first proof.
+        // Proofs of two states: the cache's later one is perhaps not newer than the first proof.
         (&[Whole(10), Part(20), Change(15), Part(25)], None),
         (&[Whole(10), Part(20), Change(15), Whole(15)], None),
         (

@@ -1,4 +1,5 @@
-//! The policy `Session`: which reads need no call, and when all objects are proven for all sessions.
+//! The policy `Session`: which reads need no call, and when all objects are proven for all
+//! sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,20 +27,37 @@ struct Server {
     objects: Vec<Object>,
     /// The namespaces of the verification lists; `None` for all objects.
     listed: Vec<Option<String>>,
+    /// True for a kubefan that answers by another policy than `strict`.
+    is_unproven: bool,
+    unproven_at: Option<Instant>,
 }
 
 struct Probe(Arc<Mutex<Server>>);
 
+impl Server {
+    fn check(&mut self) -> Result<(), upstream::Error> {
+        if !self.is_unproven {
+            return Ok(());
+        }
+        self.unproven_at = Some(Instant::now());
+        let method = "any".to_owned();
+        Err(upstream::Error::Unproven { method })
+    }
+}
+
 impl FreshnessProbe for Probe {
     async fn barrier(&self) -> Result<ResourceVersion, upstream::Error> {
         sleep(CALL).await;
-        Ok(ResourceVersion(self.0.lock().version))
+        let mut server = self.0.lock();
+        server.check()?;
+        Ok(ResourceVersion(server.version))
     }
 
     async fn verification_list(&self, scope: &Scope) -> Result<ListPage, upstream::Error> {
         sleep(CALL).await;
         let mut server = self.0.lock();
         server.listed.push(scope.namespace.clone());
+        server.check()?;
         let namespace = scope.namespace.as_deref();
         let objects = server.objects.iter();
         let objects = objects
@@ -49,6 +67,10 @@ impl FreshnessProbe for Probe {
             continue_token: None,
             items: objects.cloned().collect(),
         })
+    }
+
+    fn unproven_at(&self) -> Option<Instant> {
+        self.0.lock().unproven_at
     }
 }
 
@@ -71,6 +93,8 @@ impl World {
             version: 20,
             objects: objects.into(),
             listed: Vec::new(),
+            is_unproven: false,
+            unproven_at: None,
         }));
         let (relist, _) = relist_channel();
         let shutdown = Shutdown::new(shutdown::Config::default());
@@ -232,4 +256,36 @@ async fn a_wrong_cache_serves_no_session() {
     let proof = world.prove(None, moment().await).await;
     assert!(matches!(proof, Err(ProofError::CacheDiffers)), "{proof:?}");
     assert_eq!(world.by_policy(before), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubefan_upstream_that_answers_with_older_states_proves_nothing() {
+    for policy in [FreshnessPolicy::Session, FreshnessPolicy::Strict] {
+        let before = Instant::now();
+        moment().await;
+        let mut world = World::new(policy, 0);
+        // The answer to the cache's list comes.
+        let answered_at = moment().await;
+        {
+            let mut server = world.server.lock();
+            (server.is_unproven, server.unproven_at) = (true, Some(answered_at));
+        }
+        assert_eq!(world.by_policy(before), None, "{policy:?}");
+        for namespace in [None, Some("a")] {
+            let proof = world.prove(namespace, before).await;
+            let is_refused = matches!(proof, Err(ProofError::UpstreamUnproven));
+            assert!(is_refused, "{policy:?} {namespace:?}: {proof:?}");
+        }
+        // A later list is proven again.
+        world.server.lock().is_unproven = false;
+        let asked_at = moment().await;
+        moment().await;
+        let mut relist = world.writer.relist();
+        let objects = world.server.lock().objects.clone();
+        objects.into_iter().for_each(|object| relist.add(object));
+        world.writer.replace(relist, ResourceVersion(20));
+        let proof = world.prove(Some("a"), asked_at).await.expect("a proof");
+        assert_eq!(world.server.lock().listed.len(), 2, "{policy:?}: no call");
+        assert_eq!(proof.snapshot.resource_version(), ResourceVersion(20));
+    }
 }
