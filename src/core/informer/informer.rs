@@ -25,11 +25,13 @@ use crate::upstream::{ResourceClient, Scope};
 /// the API server is slow, a thousand readers must not cause a thousand lists. Guarded by
 /// `unproven_reads_are_forwarded_a_few_concurrently`.
 const MAX_UNPROVEN_FORWARDS: usize = 2;
-/// How many LISTs of isolated selections may be forwarded concurrently, per informer. The API
-/// server answers each from a part of the objects.
-const MAX_ISOLATED_LISTS: usize = 8;
-/// How many WATCHes of isolated selections may be forwarded concurrently, per informer.
-const MAX_ISOLATED_WATCHES: usize = 100;
+/// How many LISTs may be forwarded concurrently, per informer, while they can't be proven for long:
+/// those of isolated selections, which the API server answers from a part of the objects, or all
+/// while a kubefan upstream proves nothing.
+const MAX_LASTING_LISTS: usize = 8;
+/// How many WATCHes may be forwarded concurrently, per informer, while they can't be proven for
+/// long.
+const MAX_LASTING_WATCHES: usize = 100;
 
 /// How long a proof waits for the list after a change of the resource's definition.
 const RELIST_WAIT: Duration = Duration::from_secs(5);
@@ -56,8 +58,8 @@ pub struct Informer {
     holds: AtomicUsize,
     pub(super) freshness: Freshness<ResourceClient>,
     unproven_permits: Arc<Semaphore>,
-    isolated_list_permits: Arc<Semaphore>,
-    isolated_watch_permits: Arc<Semaphore>,
+    lasting_list_permits: Arc<Semaphore>,
+    lasting_watch_permits: Arc<Semaphore>,
     bridges: Bridges<ResourceClient>,
     pub(super) own_transform: Option<OwnTransform>,
     pub(super) hooks: ResourceHooks,
@@ -121,8 +123,8 @@ impl Informer {
             holds: AtomicUsize::new(0),
             freshness,
             unproven_permits: Arc::new(Semaphore::new(MAX_UNPROVEN_FORWARDS)),
-            isolated_list_permits: Arc::new(Semaphore::new(MAX_ISOLATED_LISTS)),
-            isolated_watch_permits: Arc::new(Semaphore::new(MAX_ISOLATED_WATCHES)),
+            lasting_list_permits: Arc::new(Semaphore::new(MAX_LASTING_LISTS)),
+            lasting_watch_permits: Arc::new(Semaphore::new(MAX_LASTING_WATCHES)),
             bridges,
             own_transform,
             hooks,
@@ -313,14 +315,16 @@ impl Informer {
         &self.unproven_permits
     }
 
-    /// Returns the permits to forward LISTs of isolated selections: eight for each informer.
-    pub fn isolated_list_permits(&self) -> &Arc<Semaphore> {
-        &self.isolated_list_permits
+    /// Returns the permits to forward LISTs that can't be proven for long, as those of isolated
+    /// selections: eight for each informer.
+    pub fn lasting_list_permits(&self) -> &Arc<Semaphore> {
+        &self.lasting_list_permits
     }
 
-    /// Returns the permits to forward WATCHes of isolated selections: 100 for each informer.
-    pub fn isolated_watch_permits(&self) -> &Arc<Semaphore> {
-        &self.isolated_watch_permits
+    /// Returns the permits to forward WATCHes that can't be proven for long, as those of isolated
+    /// selections: 100 for each informer.
+    pub fn lasting_watch_permits(&self) -> &Arc<Semaphore> {
+        &self.lasting_watch_permits
     }
 
     /// Returns the encoder of this resource's objects, lists and watch events, as the API server

@@ -54,6 +54,13 @@ pub enum Error {
         /// The answer's `Content-Type`.
         received: String,
     },
+    /// The upstream is a kubefan, and its answer to a read of the most recent state may be older
+    /// than the request, by its freshness policy.
+    #[error("the upstream is a kubefan, and its answer may be older than the request ({method})")]
+    Unproven {
+        /// How the upstream has proven the answer: `recent` or `any`.
+        method: String,
+    },
     /// The answer's body is larger than the limit for this kind of answer.
     #[error("the API server's answer is larger than {limit} bytes")]
     TooLarge {

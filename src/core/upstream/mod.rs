@@ -34,8 +34,10 @@ pub use forward::{
     ForwardedResponse, Forwarder, PendingUpgrade, UpgradedBytes,
     connection_lists_end_to_end_header, is_upgrade,
 };
+#[cfg(test)]
+pub(crate) use list_watch::unproven_method;
 pub use list_watch::{
-    FreshnessProbe, ListCall, ListerWatcher, ResourceClient, ResumePoint, Scope, WatchCall,
-    WatchEvents, WatchLiveness,
+    FreshnessProbe, ListCall, ListerWatcher, PROOF_HEADER, ResourceClient, ResumePoint, Scope,
+    WatchCall, WatchEvents, WatchLiveness,
 };
 pub use warnings::Warnings;

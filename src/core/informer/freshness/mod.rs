@@ -28,6 +28,8 @@
 //! - **Own list.** If the cache's reflector sent a list or watch-list after a request was made,
 //!   that list proves every later snapshot for this request, without a call. So the request that
 //!   starts an informer costs no second list.
+//! - **A kubefan as the upstream** may answer with older states, by its policy. Such an answer, or
+//!   list of the reflector, proves nothing (`upstream::FreshnessProbe`).
 //! - **Order.** `plan.rs` chooses the first call: a verification list for up to 500 objects, else a
 //!   barrier. `prover.rs` continues from there.
 //! - **Group commit.** Requests that arrive before a call starts share it, through
@@ -221,7 +223,8 @@ impl<P: FreshnessProbe> Freshness<P> {
     ///
     /// [`ProofError`] after 3 s at the latest. If a direct list of the objects would take longer,
     /// this limit is longer too, up to 30 s. [`ProofError::Isolated`] if the selection is isolated,
-    /// with every policy.
+    /// with every policy. [`ProofError::UpstreamUnproven`] if the upstream is a kubefan that may
+    /// answer with older states.
     pub async fn prove(
         &self,
         request: ProofRequest,
@@ -359,11 +362,11 @@ impl<P: FreshnessProbe> Inner<P> {
         let reader = &self.prover.reader;
         let snapshot = self.recent_proof.since(asked_at, reader).or_else(|| {
             let newest = reader.snapshot()?;
-            let is_covered = newest.list_began() > asked_at;
+            let is_covered = self.prover.is_listed_after(asked_at, &newest);
             if !is_covered || self.recent_proof.is_ahead_of(&newest) {
                 return None;
             }
-            self.remember(newest.list_began(), &newest, &newest);
+            self.remember(newest.list_began(), &newest);
             Some(newest)
         })?;
         let is_right = !self.prover.is_wrong(&snapshot);
@@ -385,9 +388,9 @@ impl<P: FreshnessProbe> Inner<P> {
 
     /// Stores that all objects of `proven` were proven by a proof that was requested at
     /// `requested_at`, if the policy uses proofs again.
-    fn remember(&self, requested_at: Instant, proven: &Snapshot, newest: &Snapshot) {
+    fn remember(&self, requested_at: Instant, proven: &Snapshot) {
         if self.policy.load().reuses_proofs() {
-            self.recent_proof.remember(requested_at, proven, newest);
+            self.recent_proof.remember(requested_at, proven);
             self.partial_lists.store(0, Ordering::Relaxed);
         }
     }
@@ -397,12 +400,12 @@ impl<P: FreshnessProbe> Inner<P> {
     /// `the_model_notices_each_broken_rule`.
     fn proof_by_informer_list(&self, asked_at: Instant) -> Option<Proof> {
         let snapshot = self.prover.reader.snapshot()?;
-        let list_began = snapshot.list_began();
         let is_session = matches!(**self.policy.load(), FreshnessPolicy::Session);
-        if is_session || asked_at >= list_began || self.prover.is_wrong(&snapshot) {
+        let is_covered = self.prover.is_listed_after(asked_at, &snapshot);
+        if is_session || !is_covered || self.prover.is_wrong(&snapshot) {
             return None;
         }
-        self.remember(list_began, &snapshot, &snapshot);
+        self.remember(snapshot.list_began(), &snapshot);
         Some(Proof {
             snapshot,
             method: ProofMethod::InformerList,
@@ -419,15 +422,14 @@ impl<P: FreshnessProbe> Inner<P> {
             Ok(Proofs::Scoped(proofs)) => proofs.values().flatten().collect(),
             Err(_) => Vec::new(),
         };
-        for part in proven.iter().filter(|proof| !proof.snapshot.is_whole()) {
-            self.recent_proof.show(&part.snapshot);
+        for proof in proven {
+            self.recent_proof.show(&proof.snapshot);
         }
         if let Ok(Proofs::Shared(proof)) = &proofs
             && proof.snapshot.is_whole()
-            && let Some(newest) = self.prover.reader.snapshot()
-            && !self.prover.is_wrong(&newest)
+            && !self.prover.is_wrong(&proof.snapshot)
         {
-            self.remember(requested_at, &proof.snapshot, &newest);
+            self.remember(requested_at, &proof.snapshot);
         } else {
             self.partial_lists.fetch_add(lists, Ordering::Relaxed);
         }

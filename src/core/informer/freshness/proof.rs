@@ -48,6 +48,9 @@ pub enum ProofError {
     /// a new epoch began.
     #[error("the API server has another history than the cache")]
     OtherHistory,
+    /// The upstream is a kubefan, and has answered with a state that may be older than the request.
+    #[error("the upstream is a kubefan that may answer with older states")]
+    UpstreamUnproven,
     /// The cache and the verification list have equal versions, but different objects.
     #[error("the cache differs from the API server")]
     CacheDiffers,
@@ -68,7 +71,21 @@ pub(super) enum Proofs {
     Scoped(Arc<HashMap<ProofRequest, Result<Proof, ProofError>>>),
 }
 
-// === impl Proofs ===
+// === impl ProofMethod, Proofs ===
+
+impl ProofMethod {
+    /// Returns the name of the method in the header
+    /// [`PROOF_HEADER`](crate::upstream::PROOF_HEADER).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::VerificationList => "verification-list",
+            Self::InformerList => "informer-list",
+            Self::Recent => "recent",
+            Self::Any => "any",
+        }
+    }
+}
 
 impl Proofs {
     /// Returns the proof for `request`, which was one of the requests.
@@ -81,5 +98,34 @@ impl Proofs {
                 proof.unwrap_or(Err(ProofError::NotReady))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+
+    use super::*;
+    use crate::upstream::{PROOF_HEADER, unproven_method};
+
+    #[test]
+    fn a_kubefan_in_front_believes_only_proofs_for_its_requests() {
+        for (method, is_proven) in [
+            (Some(ProofMethod::Barrier), true),
+            (Some(ProofMethod::VerificationList), true),
+            (Some(ProofMethod::InformerList), true),
+            (Some(ProofMethod::Recent), false),
+            (Some(ProofMethod::Any), false),
+            // The API server.
+            (None, true),
+        ] {
+            let name = method.map(|method| HeaderValue::from_static(method.name()));
+            let headers = name.map(|name| (PROOF_HEADER, name)).into_iter();
+            let headers: HeaderMap = headers.collect();
+            assert_eq!(unproven_method(&headers).is_none(), is_proven, "{method:?}");
+        }
+        // A method of a later version.
+        let later = HeaderMap::from_iter([(PROOF_HEADER, HeaderValue::from_static("guess"))]);
+        assert_eq!(unproven_method(&later), Some("guess"));
     }
 }

@@ -379,10 +379,17 @@ impl<P: FreshnessProbe> Prover<P> {
     /// may belong to an older history than the versions that were received since `start`, and only
     /// another call can show this. Guarded by `the_model_notices_each_broken_rule`.
     fn is_overtaken(&self, start: &Start, snapshot: &Snapshot) -> bool {
-        let list_began = snapshot.list_began();
-        list_began != start.snapshot.list_began()
-            && list_began <= start.began
+        snapshot.list_began() != start.snapshot.list_began()
+            && !self.is_listed_after(start.began, snapshot)
             && !mutation::is_active(Mutation::ListInFlightProven)
+    }
+
+    /// Returns true if `snapshot` contains all writes that were acknowledged by `moment`, because
+    /// it continues from a list that was sent later. If the upstream is a kubefan, the answer to a
+    /// list may be older than its request.
+    pub(super) fn is_listed_after(&self, moment: Instant, snapshot: &Snapshot) -> bool {
+        let list_began = snapshot.list_began();
+        list_began > moment && self.probe.unproven_at() < Some(list_began)
     }
 
     /// Waits until the cache has applied `version`. The time limit here is far longer than the
@@ -430,7 +437,10 @@ impl<P: FreshnessProbe> Prover<P> {
 }
 
 fn upstream_error(error: upstream::Error) -> ProofError {
-    ProofError::Upstream(Arc::new(error))
+    match error {
+        upstream::Error::Unproven { .. } => ProofError::UpstreamUnproven,
+        error => ProofError::Upstream(Arc::new(error)),
+    }
 }
 
 /// Returns true if the error shows that the API server cannot list metadata alone for any scope.

@@ -74,8 +74,8 @@ async fn relist_in_turn<I>(
 }
 
 /// Waits until the cache of the definitions is as new as this call, and returns true. Returns false
-/// if there is no such cache. Afterwards, every change in this cache was noticed, or will be
-/// noticed within a moment.
+/// if there is no such cache, or no proof of it. Afterwards, every change in this cache was noticed,
+/// or will be noticed within a moment.
 async fn reads_definitions(informers: &InformerSet) -> bool {
     loop {
         let definitions = LiveRestMapper::definitions();
@@ -88,7 +88,8 @@ async fn reads_definitions(informers: &InformerSet) -> bool {
         let proof = cache.prove(everything, Instant::now(), Duration::ZERO);
         match proof.await {
             Ok(_) => return true,
-            Err(ProofError::Isolated) => return false,
+            // No proof will come soon.
+            Err(ProofError::Isolated | ProofError::UpstreamUnproven) => return false,
             Err(error) => tracing::debug!(%error, "the definitions are not known now"),
         }
         pause(RETRY_PAUSE_MS).await;

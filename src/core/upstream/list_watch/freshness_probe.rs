@@ -3,6 +3,8 @@
 use std::fmt;
 use std::future::Future;
 
+use tokio::time::Instant;
+
 use crate::api::{ListPage, ResourceVersion};
 use crate::upstream::Error;
 
@@ -37,7 +39,8 @@ impl fmt::Display for Scope {
 }
 
 /// Consistent reads of one resource: the API server answers each read with a state that is at least
-/// as new as the moment when the request was sent (KEP-2340).
+/// as new as the moment when the request was sent (KEP-2340). If the upstream is another kubefan,
+/// an answer may be older. Then the read fails with [`Error::Unproven`].
 pub trait FreshnessProbe: Send + Sync + 'static {
     /// Sends a barrier, which returns the API server's current resource version.
     fn barrier(&self) -> impl Future<Output = Result<ResourceVersion, Error>> + Send;
@@ -47,4 +50,11 @@ pub trait FreshnessProbe: Send + Sync + 'static {
         &self,
         scope: &Scope,
     ) -> impl Future<Output = Result<ListPage, Error>> + Send;
+
+    /// Returns when an answer last came that may be older than its request, the answers to the
+    /// reflector's lists included. A list that began before this moment proves nothing. Returns
+    /// `None` if there was no such answer, as if the upstream is an API server.
+    fn unproven_at(&self) -> Option<Instant> {
+        None
+    }
 }

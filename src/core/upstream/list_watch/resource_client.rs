@@ -6,9 +6,11 @@ use std::time::Duration;
 use http::Response;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
 use super::freshness_probe::{FreshnessProbe, Scope};
 use super::lister_watcher::{ListCall, ListerWatcher, ResumePoint, WatchCall};
+use super::unproven_answers::UnprovenAnswers;
 use super::watch_events::WatchEvents;
 use super::watch_liveness::WatchLiveness;
 use crate::api::{ListPage, Resource, ResourceVersion, WireFormat};
@@ -65,6 +67,7 @@ pub struct ResourceClient {
     metadata_only: bool,
     decoder: Decoder,
     liveness: WatchLiveness,
+    unproven: UnprovenAnswers,
 }
 
 impl ResourceClient {
@@ -89,6 +92,7 @@ impl ResourceClient {
             metadata_only: false,
             decoder,
             liveness: WatchLiveness::default(),
+            unproven: UnprovenAnswers::default(),
         }
     }
 
@@ -173,12 +177,17 @@ impl ResourceClient {
 }
 
 impl ResourceClient {
-    async fn page(&self, request: ListCall) -> Result<ListPage, Error> {
+    /// Requests a page of a list. Its body is not received yet.
+    async fn page(&self, request: &ListCall) -> Result<Response<Body>, Error> {
         let kind = match request.limit {
             0 => RequestKind::WholeList,
             _ => RequestKind::Page,
         };
-        let response = self.get(&list_query(&request), kind).await?;
+        self.get(&list_query(request), kind).await
+    }
+
+    /// Receives the body of a page, and decodes it meanwhile.
+    async fn decoded(&self, response: Response<Body>) -> Result<ListPage, Error> {
         let decode = |error: codec::Error| Error::Decode(error.into());
         let mut list = self.decoder.list_decoder();
         answer::each_chunk(response.into_body(), LIST_LIMIT, |chunk| {
@@ -193,13 +202,21 @@ impl ListerWatcher for ResourceClient {
     type Events = WatchEvents;
 
     async fn list(&self, request: ListCall) -> Result<ListPage, Error> {
-        let page = self.page(request).await?;
+        let response = self.page(&request).await?;
+        // The pages after the first one are of its version.
+        if request.continue_token.is_none() {
+            self.unproven.note(response.headers());
+        }
+        let page = self.decoded(response).await?;
         self.liveness.listed();
         Ok(page)
     }
 
     async fn watch(&self, request: WatchCall) -> Result<WatchEvents, Error> {
         let response = self.get(&watch_query(&request), RequestKind::Watch).await?;
+        if request.start == ResumePoint::InitialEvents {
+            self.unproven.note(response.headers());
+        }
         let longest = request.timeout + WATCH_GRACE;
         let decoder = self.decoder.clone();
         let (parts, body) = response.into_parts();
@@ -209,14 +226,19 @@ impl ListerWatcher for ResourceClient {
     }
 
     /// Requests the current version. Unlike a list, a barrier does not prove that a watch is alive.
+    /// A kubefan upstream may answer with an older version: the watch that follows shows the rest.
     async fn barrier(&self) -> Result<ResourceVersion, Error> {
-        Ok(self.page(ListCall::barrier()).await?.resource_version)
+        let response = self.page(&ListCall::barrier()).await?;
+        Ok(self.decoded(response).await?.resource_version)
     }
 }
 
 impl FreshnessProbe for ResourceClient {
     async fn barrier(&self) -> Result<ResourceVersion, Error> {
-        ListerWatcher::barrier(self).await
+        let response = self.page(&ListCall::barrier()).await?;
+        self.unproven
+            .check(response.headers(), &self.resource.gvr)?;
+        Ok(self.decoded(response).await?.resource_version)
     }
 
     async fn verification_list(&self, scope: &Scope) -> Result<ListPage, Error> {
@@ -228,6 +250,8 @@ impl FreshnessProbe for ResourceClient {
         )?;
         let sent = self.client.request_success(Identity::Kubefan, request);
         let response = sent.await?;
+        self.unproven
+            .check(response.headers(), &self.resource.gvr)?;
         let formats = [WireFormat::Protobuf, WireFormat::Json];
         let format = wire_format(&response, METADATA_MEDIA_TYPES, &formats)?;
         let body = answer::collect(response.into_body(), LIST_LIMIT).await?;
@@ -242,6 +266,10 @@ impl FreshnessProbe for ResourceClient {
             decode()
         };
         page.map_err(|error| Error::Decode(error.into()))
+    }
+
+    fn unproven_at(&self) -> Option<Instant> {
+        self.unproven.last()
     }
 }
 

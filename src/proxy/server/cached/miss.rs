@@ -38,14 +38,15 @@ impl Miss {
         Self::ForwardLimited(Reason::Unproven, Arc::clone(informer.unproven_permits()))
     }
 
-    /// Returns the miss of a LIST or WATCH if the cache of `informer` is wrong in its selection.
-    /// Its permits are separate from those of other selections.
-    pub(in crate::server) fn of_isolated(plan: &Plan, informer: &Informer) -> Self {
+    /// Returns the miss of a LIST or WATCH if the cache of `informer` will not be proven for it
+    /// soon: the cache is wrong in its selection, or a kubefan upstream proves nothing. Its permits
+    /// are separate from those of other reads.
+    pub(in crate::server) fn lasting(reason: Reason, plan: &Plan, informer: &Informer) -> Self {
         let permits = match plan {
-            Plan::Watch { .. } => informer.isolated_watch_permits(),
-            Plan::Get { .. } | Plan::List { .. } => informer.isolated_list_permits(),
+            Plan::Watch { .. } => informer.lasting_watch_permits(),
+            Plan::Get { .. } | Plan::List { .. } => informer.lasting_list_permits(),
         };
-        Self::ForwardLimited(Reason::CacheDiffers, Arc::clone(permits))
+        Self::ForwardLimited(reason, Arc::clone(permits))
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) use gzip::{
     client_accepts_gzip, list_counter, with_gzip_headers,
 };
 use gzip::{CompressedList, GzipWatchBody, InitialEvents, compressed_event};
-use http::{HeaderName, HeaderValue, Response, Version};
+use http::{HeaderValue, Response, Version};
 use http_body::Frame;
 use kubefan_core::body;
 use kubefan_core::body::{Body, BoxError, YieldingBody};
@@ -27,6 +27,7 @@ use kubefan_core::cache::InitialObjects;
 use kubefan_core::codec::{ListParts, Representation, View};
 use kubefan_core::concurrency::{AskerId, Revocable};
 use kubefan_core::informer::ProofMethod;
+use kubefan_core::upstream::PROOF_HEADER;
 pub(crate) use list_bodies::{ListBodies, RoomForBodies};
 pub(crate) use revocable_body::{BodyReader, RevocableBody};
 use tokio::sync::SemaphorePermit;
@@ -42,9 +43,6 @@ use super::decide::WatchTerms;
 use super::request::Exchange;
 use crate::ledger::{Account, Registration, Revoke, SnapshotAge};
 use crate::net::ClientConnection;
-
-/// Header that names the method of the proof that the cache had the most recent state.
-const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
 
 /// What polling a body for its next frame returns.
 pub(super) type PolledFrame<E = BoxError> = Poll<Option<Result<Frame<Bytes>, E>>>;
@@ -253,14 +251,8 @@ pub(super) fn with_proof_header(
     mut answer: Response<Body>,
     method: Option<ProofMethod>,
 ) -> Response<Body> {
-    let method = method.map(|method| match method {
-        ProofMethod::Barrier => HeaderValue::from_static("barrier"),
-        ProofMethod::VerificationList => HeaderValue::from_static("verification-list"),
-        ProofMethod::InformerList => HeaderValue::from_static("informer-list"),
-        ProofMethod::Recent => HeaderValue::from_static("recent"),
-        ProofMethod::Any => HeaderValue::from_static("any"),
-    });
+    let method = method.map(|method| HeaderValue::from_static(method.name()));
     let headers = answer.headers_mut();
-    headers.extend(method.map(|method| (PROOF, method)));
+    headers.extend(method.map(|method| (PROOF_HEADER, method)));
     answer
 }

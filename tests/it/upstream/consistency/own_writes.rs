@@ -33,9 +33,9 @@ use crate::support::proxies::lagging_etcd::LaggingEtcd;
 use crate::support::proxies::missing_feature::MissingFeature;
 use crate::support::settings::{dice, setting};
 
-const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
-const PROOF: &str = "x-kubefan-proof";
-const WATCH_LIST: &str =
+pub(super) const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
+pub(super) const PROOF: &str = "x-kubefan-proof";
+pub(super) const WATCH_LIST: &str =
     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 /// The deadline of a read including its retries.
 const READ: Duration = Duration::from_secs(60);

@@ -4,7 +4,9 @@ mod evidence;
 mod isolation;
 mod model;
 mod prover;
+mod recent_proof;
 mod scopes;
+mod session;
 
 use std::sync::Arc;
 use std::time::Duration;

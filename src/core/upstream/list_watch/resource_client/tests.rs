@@ -6,13 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::channel::mpsc;
 use futures::{SinkExt, StreamExt};
-use http::Response;
+use http::{HeaderValue, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{
-    ListCall, ListerWatcher, ResourceClient, ResumePoint, Scope, WatchCall, list_query, watch_query,
+    FreshnessProbe, ListCall, ListerWatcher, ResourceClient, ResumePoint, Scope, WatchCall,
+    list_query, watch_query,
 };
 use crate::api::{
     EventType, GroupVersionResource, Resource, ResourceVersion, SelectableFields, WatchEvent,
@@ -21,7 +23,7 @@ use crate::api::{
 use crate::body::{Body, BoxError, boxed, full};
 use crate::codec::Decoder;
 use crate::upstream::tests::support::{StoppableServer, TestServer};
-use crate::upstream::{Client, Error, WatchLiveness};
+use crate::upstream::{Client, Error, PROOF_HEADER, WatchLiveness};
 
 const LIST: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more"},"items":[{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}}]}
 "#;
@@ -87,7 +89,7 @@ async fn lists_a_page_and_returns_its_revision() {
     assert_eq!(page.resource_version, ResourceVersion(10));
     assert_eq!(page.continue_token.as_deref(), Some("more"));
     assert_eq!(page.items[0].key.as_str(), "n/a");
-    let version = client.barrier().await.expect("a revision");
+    let version = ListerWatcher::barrier(&client).await.expect("a revision");
     assert_eq!(version, ResourceVersion(10));
 }
 
@@ -172,6 +174,62 @@ async fn failures_keep_their_status() {
         (status.code, status.reason.as_deref()),
         (406, Some("NotAcceptable"))
     );
+}
+
+#[tokio::test]
+async fn an_answer_that_may_be_older_than_its_request_proves_nothing() {
+    let method = Arc::new(Mutex::new(None));
+    let answered = Arc::clone(&method);
+    let server = TestServer::plain(move |_| {
+        let mut response = respond("application/json", full(LIST));
+        let method = answered.lock().map(HeaderValue::from_static);
+        let headers = response.headers_mut();
+        headers.extend(method.map(|method| (PROOF_HEADER, method)));
+        async move { response }
+    })
+    .await;
+    for (answered_by, is_proven) in [
+        (None, true),
+        (Some("barrier"), true),
+        (Some("recent"), false),
+        (Some("any"), false),
+    ] {
+        *method.lock() = answered_by;
+        let client = resource_client(&server, None, WireFormat::Json).await;
+        let barrier = FreshnessProbe::barrier(&client).await.err();
+        let list = client.verification_list(&Scope::default()).await.err();
+        for failed in [barrier, list] {
+            match (failed, answered_by) {
+                (None, _) => assert!(is_proven, "{answered_by:?}"),
+                (Some(Error::Unproven { method }), Some(answered_by)) => {
+                    assert!(!is_proven && method == answered_by, "{answered_by}");
+                }
+                (Some(other), _) => panic!("{answered_by:?}: {other}"),
+            }
+        }
+        assert_eq!(client.unproven_at().is_none(), is_proven);
+        // The reflector gets the answer, and its clone knows whether the list proves anything.
+        let next_page = ListCall {
+            limit: 1,
+            continue_token: Some("more".into()),
+        };
+        let initial_events = WatchCall {
+            start: ResumePoint::InitialEvents,
+            ..WATCH
+        };
+        let client = resource_client(&server, None, WireFormat::Json).await;
+        ListerWatcher::barrier(&client).await.expect("a revision");
+        client.list(next_page).await.expect("a page");
+        client.watch(WATCH).await.expect("a stream");
+        assert_eq!(client.unproven_at(), None, "{answered_by:?}");
+        let reflector = client.clone();
+        reflector.watch(initial_events).await.expect("a stream");
+        assert_eq!(client.unproven_at().is_none(), is_proven);
+        let before = client.unproven_at();
+        let scoped = client.in_scope(&Scope::default());
+        scoped.list(ListCall::default()).await.expect("a page");
+        assert_eq!(client.unproven_at() > before, !is_proven);
+    }
 }
 
 /// A server, its client, and a receiver that gets a [`Script`] for the body of each watch.

@@ -87,8 +87,13 @@ pub(super) fn without_proof(
     if let Plan::Get { .. } = read.plan {
         return Err(Reason::Unproven.into());
     }
-    if let ProofError::Isolated = unproven {
-        return Err(Miss::of_isolated(&read.plan, informer));
+    let lasting = match unproven {
+        ProofError::Isolated => Some(Reason::CacheDiffers),
+        ProofError::UpstreamUnproven => Some(Reason::Unproven),
+        _ => None,
+    };
+    if let Some(reason) = lasting {
+        return Err(Miss::lasting(reason, &read.plan, informer));
     }
     match read.plan {
         Plan::Watch { terms, .. } => {
