@@ -249,6 +249,12 @@ impl Reader {
         self.shared.state.read().applied()
     }
 
+    /// Returns when the newest change was applied, or `None` if the log retains no change. The
+    /// first list of an epoch does not count as a change.
+    pub fn changed_at(&self) -> Option<Instant> {
+        self.shared.state.read().log.newest_at()
+    }
+
     /// Returns the start of the log: the log has all changes after this version. Returns 0 before
     /// the first list and between epochs.
     pub fn log_start(&self) -> ResourceVersion {

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 /// started would wait for the time of two calls.
 const IN_FLIGHT: usize = 2;
 /// A call for at least this number of callers is large. More callers are then likely to follow.
-const LARGE_GROUP: u32 = 8;
+pub const LARGE_GROUP: u32 = 8;
 
 /// Calls that are shared by all callers that arrive before the call is started.
 ///

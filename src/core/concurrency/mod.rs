@@ -16,6 +16,6 @@ pub use coop_budget::CoopBudget;
 pub use drop_elsewhere::drop_elsewhere;
 pub use fair_queue::{Asker, AskerId, FairQueue, Full, Permit};
 pub use generations::Generations;
-pub use group_commit::{CallSpacing, GroupCommit};
+pub use group_commit::{CallSpacing, GroupCommit, LARGE_GROUP};
 pub use revocable::Revocable;
 pub use token_bucket::TokenBucket;

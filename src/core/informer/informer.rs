@@ -264,6 +264,13 @@ impl Informer {
         }
     }
 
+    /// Returns a proof of all objects for a GET of a crowd, or `None` if there is probably none
+    /// soon, as explained at [`Freshness::prove_soon`]. Cancel safe.
+    pub async fn prove_soon(&self) -> Option<Proof> {
+        let proof = self.freshness.prove_soon().await;
+        proof.filter(|proof| !self.is_in_doubt(proof))
+    }
+
     /// Returns true if [`Informer::prove`] can't answer a request that arrived at `asked_at` without
     /// a call to the API server.
     pub fn needs_call(&self, asked_at: Instant) -> bool {

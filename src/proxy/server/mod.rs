@@ -24,6 +24,8 @@
 //! tables      the plan, the informer       the collection that shows objects as rows of a Table,
 //!                                          if the client asks for one; otherwise the informer
 //! sessions/   the caller, the plan         what the user's session needs, if the resource has sessions
+//! crowds      the caller, the plan         the place of a GET among those that wait, held until the
+//!                                          head of its answer is there
 //! prove       the plan, the informer       the proof that the cache is fresh, if one is needed
 //! in_flight   the verb, the caller         a seat that is held until the answer was sent, or a
 //!                                          429 if the user holds too many; also for Forward
@@ -57,7 +59,7 @@
 //! holds until it was sent.
 //!
 //! `acquire`, `prove` and `read/` are in `cached/`; `forbidden`, `documents/`, `forward/` and
-//! `judged_upstream` in `upstream/`; `in_flight` and `shares` in `limits/`; `answer`, `audit`,
+//! `judged_upstream` in `upstream/`; `crowds`, `in_flight` and `shares` in `limits/`; `answer`, `audit`,
 //! `held`, `outcome` and `rescue` in `answers/`.
 //!
 //! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`

@@ -24,6 +24,7 @@ use super::config::{Config, Metrics};
 use super::decide::{Decision, Reason, decide};
 use super::deliver::{GzipCache, InitialChunkCache};
 use super::filters::{RequestMetrics, WebPageRules, answer_through_filters};
+use super::limits::crowds::Crowds;
 use super::limits::in_flight::InFlight;
 use super::limits::shares::Shares;
 use super::request::{Exchange, Facts, Handshake};
@@ -90,6 +91,7 @@ impl Server {
             initial_chunks: InitialChunkCache::new(budgets.chunks, chunks, shutdown.clone()),
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
             shares: Shares::new(config.users, unindexed, metrics.shares),
+            crowds: Crowds::default(),
             sessions,
             request_timeout: config.request_timeout,
             write_timeout: config.write_timeout,

@@ -103,6 +103,11 @@ impl EventLog {
         self.first + self.entries.len() as u64
     }
 
+    /// Returns when the newest retained event was appended, or `None` if there are no events.
+    pub(in crate::cache) fn newest_at(&self) -> Option<Instant> {
+        self.entries.back().map(|entry| entry.appended_at)
+    }
+
     /// Makes room for `capacity` events to append.
     pub(in crate::cache) fn new_entries(&self, capacity: usize) -> NewEntries {
         NewEntries {

@@ -35,6 +35,9 @@
 //! - **Group commit.** Requests that arrive before a call starts share it, through
 //!   `concurrency::GroupCommit`. Several different scopes are listed side by side, or by one call
 //!   for all objects of the cache if that is cheaper.
+//! - **Crowds of GETs** share barriers, as long as the watch reaches them at once
+//!   (`a_crowd_of_gets_is_proven_by_barriers_that_the_watch_reaches_soon`). The API server answers
+//!   any other GET of the most recent state.
 //! - **Small scopes** do not wait for slow calls: after half a second without a free call they get
 //!   a separate call (`a_small_scope_does_not_wait_for_slow_lists`).
 //! - **Time limit.** `time_limit.rs`: 3 s, or as long as a direct list would take.
@@ -101,6 +104,13 @@ const CALL_SPACING: CallSpacing = CallSpacing {
     after_large_group: Duration::from_millis(100),
 };
 
+/// Delays between the barriers for crowds of GETs. A GET takes a few milliseconds, so it must not
+/// wait longer than that for others.
+const CROWD_SPACING: CallSpacing = CallSpacing {
+    min: Duration::from_millis(5),
+    after_large_group: Duration::from_millis(5),
+};
+
 /// How long a request of few objects waits for calls in flight before it gets a separate call.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -111,6 +121,8 @@ pub struct Freshness<P> {
     group: GroupCommit<ProofRequest, Result<Proofs, ProofError>>,
     /// The calls for requests of few objects while the calls of `group` take long.
     small: GroupCommit<ProofRequest, Result<Proofs, ProofError>>,
+    /// The barriers for crowds of GETs.
+    barriers: GroupCommit<(), Result<Proof, ProofError>>,
 }
 
 struct Inner<P> {
@@ -149,6 +161,7 @@ impl<P: FreshnessProbe> Freshness<P> {
             shutdown,
             group: GroupCommit::new(CALL_SPACING),
             small: GroupCommit::new(CALL_SPACING),
+            barriers: GroupCommit::new(CROWD_SPACING),
         }
     }
 
@@ -247,6 +260,24 @@ impl<P: FreshnessProbe> Freshness<P> {
             return Err(ProofError::Isolated);
         }
         proof
+    }
+
+    /// Returns a proof of all objects of the cache, for a GET of a crowd, or `None` if there is
+    /// probably none soon. It contains all writes that were acknowledged before this call.
+    ///
+    /// Concurrent callers share barriers. There are no verification lists, because the API server
+    /// answers the GETs for less. If the watch misses the barriers, the result is `None` for some
+    /// seconds, without a call. Cancel safe.
+    pub async fn prove_soon(&self) -> Option<Proof> {
+        let has_isolated = || self.isolated_selections() > 0;
+        if has_isolated() || !self.inner.prover.may_prove_soon() {
+            return None;
+        }
+        let inner = Arc::clone(&self.inner);
+        let call = move |_| inner.run_soon();
+        let proof = self.barriers.join((), Duration::ZERO, call).await.ok()?;
+        // The object may be one of the selection that was isolated meanwhile.
+        (!has_isolated()).then_some(proof)
     }
 
     /// Returns a proof by calls to the API server, which concurrent callers share.
@@ -434,6 +465,19 @@ impl<P: FreshnessProbe> Inner<P> {
             self.partial_lists.fetch_add(lists, Ordering::Relaxed);
         }
         proofs
+    }
+
+    /// Proves all objects of the cache by a barrier that the watch reaches soon. A barrier that it
+    /// misses is not counted as a failure, because the API server answers instead.
+    async fn run_soon(self: Arc<Self>) -> Result<Proof, ProofError> {
+        let requested_at = Instant::now();
+        let proof = self.prover.prove_soon().await;
+        if let Ok(Proof { snapshot, .. }) = &proof {
+            self.prover.metrics.count(&proof);
+            self.recent_proof.show(snapshot);
+            self.remember(requested_at, snapshot);
+        }
+        proof
     }
 
     /// Returns the result of `proofs` for `request`, within the time limit. A call that no caller

@@ -1,8 +1,11 @@
 //! The choice of the calls of a proof: whether a barrier is tried first, and which verification
-//! lists are sent.
+//! lists are sent; and whether a barrier is tried for a crowd of GETs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::api::{ObjectKey, Selection};
 use crate::cache::Snapshot;
@@ -20,6 +23,16 @@ const LOOKUP_CALL: usize = 20;
 const MAX_EXAMINED_PER_OBJECT: usize = 4;
 /// Budget units of an object that is examined.
 const EXAMINED_UNITS: usize = CoopBudget::UNITS / 8192;
+
+/// A cache that had no change for longer counts as one that does not change. Its watch reaches a
+/// barrier only with the next bookmark, which may take a minute.
+const CHANGES_WITHIN: Duration = Duration::from_secs(5);
+/// How long no barrier is tried for crowds after the watch has missed more of them than it could
+/// spare.
+const FORWARD_CROWDS_FOR: Duration = Duration::from_secs(10);
+/// The most barriers that the watch may miss in a row. Two may be in flight when the API server or
+/// kubefan pauses for a moment.
+const MAX_SPARE_MISSES: u32 = 2;
 
 /// The objects that a reader needs proven: its selection, also in the API server's syntax. The
 /// default is all objects of the cache.
@@ -49,6 +62,20 @@ pub(super) struct ListCosts {
     /// Lists of several scopes are sent if they cost at most `1 / whole_divisor` of a list of
     /// everything, because that list is only one call and serves later requests too.
     pub(super) whole_divisor: usize,
+}
+
+/// Decides whether a barrier is tried for a crowd of GETs.
+///
+/// The GETs wait for it, and are forwarded late if the watch does not reach it soon. So it is tried
+/// only for a cache that changes. If other resources change more often, the watch misses most
+/// barriers. Then one is tried every few seconds, so that few GETs wait in vain.
+#[derive(Debug, Default)]
+pub(super) struct CrowdBarriers {
+    /// How many barriers the watch may miss until none is tried for a while: one for each that it
+    /// has reached, up to [`MAX_SPARE_MISSES`].
+    spare_misses: u32,
+    /// Until then no barrier is tried.
+    forward_until: Option<Instant>,
 }
 
 /// Returns the verification lists for `requests`; `cached` is a snapshot of the cache. Several
@@ -126,6 +153,29 @@ async fn count_objects(
     Some(objects)
 }
 
+// === impl CrowdBarriers ===
+
+impl CrowdBarriers {
+    /// Returns true if a barrier may be tried at `now`. The cache changed last at `changed_at`.
+    pub(super) fn may_try(&self, changed_at: Option<Instant>, now: Instant) -> bool {
+        let changes = changed_at.is_some_and(|changed_at| now <= changed_at + CHANGES_WITHIN);
+        changes && self.forward_until.is_none_or(|until| until <= now)
+    }
+
+    /// Records that the watch has reached a barrier in time.
+    pub(super) fn reached(&mut self) {
+        self.spare_misses = MAX_SPARE_MISSES.min(self.spare_misses + 1);
+    }
+
+    /// Records that the watch has not reached a barrier in time, or that the call failed.
+    pub(super) fn missed(&mut self, now: Instant) {
+        match self.spare_misses.checked_sub(1) {
+            Some(left) => self.spare_misses = left,
+            None => self.forward_until = Some(now + FORWARD_CROWDS_FOR),
+        }
+    }
+}
+
 // === impl ListCosts ===
 
 impl Default for ListCosts {
@@ -168,6 +218,46 @@ mod tests {
         ] {
             let most = costs.most_scoped_objects(objects, whole);
             assert_eq!(most, expected, "{objects} of {whole} objects");
+        }
+    }
+
+    #[test]
+    fn a_barrier_is_tried_for_a_crowd_only_if_the_cache_changes() {
+        let changed_at = Instant::now();
+        let barriers = CrowdBarriers::default();
+        assert!(!barriers.may_try(None, changed_at));
+        for (milliseconds, expected) in [(0, true), (5_000, true), (5_001, false)] {
+            let now = changed_at + Duration::from_millis(milliseconds);
+            let may_try = barriers.may_try(Some(changed_at), now);
+            assert_eq!(may_try, expected, "{milliseconds} ms after a change");
+        }
+    }
+
+    #[test]
+    fn after_missed_barriers_crowds_are_forwarded_for_a_while() {
+        for (outcomes, seconds, expected) in [
+            ("", 0, true),
+            ("missed", 0, false),
+            ("missed", 9, false),
+            ("missed", 10, true),
+            // One that was reached makes up for one that is missed.
+            ("reached missed", 0, true),
+            ("reached missed missed", 0, false),
+            ("reached reached reached missed missed", 0, true),
+            ("reached reached reached missed missed missed", 0, false),
+            ("reached missed reached missed", 0, true),
+        ] {
+            let start = Instant::now();
+            let mut barriers = CrowdBarriers::default();
+            for outcome in outcomes.split_whitespace() {
+                match outcome {
+                    "reached" => barriers.reached(),
+                    _ => barriers.missed(start),
+                }
+            }
+            let now = start + Duration::from_secs(seconds);
+            let may_try = barriers.may_try(Some(now), now);
+            assert_eq!(may_try, expected, "{outcomes}, {seconds} s later");
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::evidence::{Evidence, Verdict};
 use super::isolation::Isolation;
 use super::metrics::FreshnessMetrics;
-use super::plan::{ListCosts, ProofRequest, plan};
+use super::plan::{CrowdBarriers, ListCosts, ProofRequest, plan};
 use super::proof::{Proof, ProofError, ProofMethod, Proofs};
 use super::repair::Repair;
 use super::verification::VerificationList;
@@ -30,6 +30,10 @@ const LISTS_UNSUPPORTED_FOR: Duration = Duration::from_secs(300);
 const BARRIER_WAIT: Duration = Duration::from_millis(10);
 /// How long a proof of a cache without bookmarks waits for a change after the barrier.
 const LATER_CHANGE_WAIT: Duration = Duration::from_millis(100);
+/// How long a barrier for a crowd of GETs, and the watch's way to it, may take. On a resource that
+/// changes, both together take some milliseconds. If the watch misses the barriers, one is tried
+/// every ten seconds. So this time delays less than one GET in a hundred.
+const CROWD_WAIT: Duration = Duration::from_millis(50);
 /// How many verification lists of one proof are sent concurrently.
 const CONCURRENT_LISTS: usize = 8;
 /// After the watch missed a barrier, verification lists are sent first for this time. The watch
@@ -50,6 +54,8 @@ pub(super) struct Prover<P> {
     lists_unsupported: ExpiringFlag,
     /// Set after the watch missed a barrier, so that the verification list is sent first.
     barrier_skipped: ExpiringFlag,
+    /// Whether barriers are tried for crowds of GETs.
+    crowd_barriers: Mutex<CrowdBarriers>,
 }
 
 /// The cache at the start of a proof, before its calls are sent.
@@ -81,6 +87,7 @@ impl<P: FreshnessProbe> Prover<P> {
             probe,
             lists_unsupported: ExpiringFlag::default(),
             barrier_skipped: ExpiringFlag::default(),
+            crowd_barriers: Mutex::default(),
         }
     }
 
@@ -94,6 +101,40 @@ impl<P: FreshnessProbe> Prover<P> {
             let start = self.start()?;
             if let Some(proofs) = self.prove_from(&start, requests.clone()).await? {
                 return Ok(proofs);
+            }
+        }
+    }
+
+    /// Returns true if [`Prover::prove_soon`] probably succeeds now.
+    pub(super) fn may_prove_soon(&self) -> bool {
+        let changed_at = self.reader.changed_at();
+        let barriers = self.crowd_barriers.lock();
+        barriers.may_try(changed_at, Instant::now()) && !self.barrier_skipped.is_set()
+    }
+
+    /// Proves all objects of the cache by a barrier, and fails if the watch does not reach it soon.
+    /// There are no other calls.
+    pub(super) async fn prove_soon(&self) -> Result<Proof, ProofError> {
+        // A barrier that was sent meanwhile may have been missed.
+        if !self.may_prove_soon() {
+            return Err(ProofError::TimedOut);
+        }
+        let proof = timeout(CROWD_WAIT, self.prove_by_barriers()).await;
+        let proof = proof.unwrap_or(Err(ProofError::TimedOut));
+        let mut barriers = self.crowd_barriers.lock();
+        match proof {
+            Ok(_) => barriers.reached(),
+            Err(_) => barriers.missed(Instant::now()),
+        }
+        proof
+    }
+
+    /// Proves all objects of the cache by a barrier. There is no time limit.
+    async fn prove_by_barriers(&self) -> Result<Proof, ProofError> {
+        loop {
+            let start = self.start()?;
+            if let Some(proof) = self.prove_by_new_barrier(&start).await? {
+                return Ok(proof);
             }
         }
     }

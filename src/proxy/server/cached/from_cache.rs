@@ -27,6 +27,7 @@ use crate::server::decide::{Read, Reason};
 use crate::server::deliver::{
     Delivery, GzipCache, InitialChunkCache, charge_websocket, over_websocket, with_proof_header,
 };
+use crate::server::limits::crowds::{Crowds, WaitingGet};
 use crate::server::limits::in_flight::InFlight;
 use crate::server::limits::shares::Shares;
 use crate::server::request::{Exchange, Handshake, RequestInfo};
@@ -55,6 +56,7 @@ pub(in crate::server) struct Caches {
     pub(in crate::server) initial_chunks: InitialChunkCache,
     pub(in crate::server) in_flight: InFlight,
     pub(in crate::server) shares: Shares,
+    pub(in crate::server) crowds: Crowds,
     pub(in crate::server) sessions: Sessions,
     pub(in crate::server) request_timeout: Duration,
     /// How long a client of a WebSocket may take no byte.
@@ -69,6 +71,8 @@ struct Prepared {
     informer: Arc<Informer>,
     /// The collection that is read.
     collection: Arc<dyn Collection>,
+    /// Counts the read as waiting, if it is a GET of the most recent state.
+    waiting: Option<WaitingGet>,
     /// The proof that the cache is fresh.
     proof: ProofResult,
 }
@@ -89,7 +93,8 @@ impl Caches {
         let deadline = self.deadline(read);
         let memory = charge_selection(exchange, read)?;
         let work = self.prepare(&exchange.info, &exchange.caller, read);
-        let prepared = in_time(deadline, work).await?;
+        let mut prepared = in_time(deadline, work).await?;
+        exchange.waiting = prepared.waiting.take();
         let verdict = prepared.verdict;
         let seat = self.in_flight.take(&exchange.info, &exchange.holder())?;
         let delivery = self.delivery(exchange, read, handshake.is_some());
@@ -161,26 +166,19 @@ impl Caches {
         let mut verdict = self.may_read(info, caller, read).await?;
         let judged_at = Instant::now();
         let session = self.sessions.read(caller, read);
-        let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
-        let informer = if read.representation.view.is_table() {
-            let ready = acquire_ready(&self.informers, read).await;
-            ready.inspect_err(|_| {
-                if may_start {
-                    self.tables.missed(read);
-                }
-            })?
-        } else {
-            acquire(&self.informers, &self.rest_mapper, read, may_start).await?
-        };
+        let informer = self.informer(info, caller, read).await?;
         let columns = self.tables.definition_version(read);
         let mut collection = self.tables.collection(read, &informer)?;
+        let waiting = self.crowds.wait(caller, read, &informer);
+        let is_in_crowd = waiting.as_ref().is_some_and(WaitingGet::is_in_crowd);
         let share = |request: &ProofRequest| self.shares.proof(caller, read, request);
         let definitions = (&self.informers, self.rest_mapper.as_ref());
         let proven_since = match &session {
             Some(session) => self.sessions.catch_up(session, &informer).await,
             None => asked_at,
         };
-        let proof = prove(read, proven_since, &informer, definitions, share).await?;
+        let asked = (proven_since, is_in_crowd);
+        let proof = prove(read, asked, &informer, definitions, share).await?;
         if let (Some(session), Ok(Some(proof))) = (&session, &proof) {
             self.sessions.shown(session, &informer, proof);
         }
@@ -194,7 +192,31 @@ impl Caches {
             verdict,
             informer,
             collection,
+            waiting,
             proof,
+        })
+    }
+
+    /// Returns the informer that can answer `read`, after its first list, and starts it if this
+    /// read may start one.
+    ///
+    /// # Errors
+    /// A [`Miss`] if no informer can answer.
+    async fn informer(
+        &self,
+        info: &RequestInfo,
+        caller: &Caller,
+        read: &Read,
+    ) -> Result<Arc<Informer>, Miss> {
+        let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
+        if !read.representation.view.is_table() {
+            return acquire(&self.informers, &self.rest_mapper, read, may_start).await;
+        }
+        let ready = acquire_ready(&self.informers, read).await;
+        ready.inspect_err(|_| {
+            if may_start {
+                self.tables.missed(read);
+            }
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
-use kubefan_core::api::Selection;
+use kubefan_core::api::{ObjectKey, Selection};
 use kubefan_core::informer::{
     Informer, InformerSet, LiveRestMapper, Proof, ProofError, ProofMethod, ProofRequest,
 };
@@ -24,9 +24,9 @@ pub(super) type ProofResult = Result<Option<Proof>, ProofError>;
 
 /// Returns the proof that `read` needs: of all writes that were acknowledged by `asked_at`, which is
 /// when the read arrived, or the moment that its session needs. A GET of the most recent state gets
-/// a proof only if the resource's freshness policy gives one without a call, or serves sessions:
-/// otherwise the API server is asked for the object itself. The proof of a custom resource includes
-/// its definition. The result of `share` is held while the read waits.
+/// a proof if the resource's freshness policy gives one without a call, or serves sessions, or if
+/// the GET `is_in_crowd`: otherwise the API server is asked for the object itself. The proof of a
+/// custom resource includes its definition. The result of `share` is held while the read waits.
 ///
 /// # Errors
 ///
@@ -34,19 +34,26 @@ pub(super) type ProofResult = Result<Option<Proof>, ProofError>;
 /// instead.
 pub(super) async fn prove<S>(
     read: &Read,
-    asked_at: Instant,
+    (asked_at, is_in_crowd): (Instant, bool),
     informer: &Informer,
-    (informers, rest_mapper): (&InformerSet, &LiveRestMapper),
+    definitions: (&InformerSet, &LiveRestMapper),
     share: impl FnOnce(&ProofRequest) -> Result<S, Limit>,
 ) -> Result<ProofResult, Limit> {
     let of_object;
     let (proof_request, min_interval) = match &read.plan {
         Plan::Get { name, .. } if read.need == Need::MostRecent => {
-            if informer.isolated_selections() == 0 || !informer.serves_sessions() {
-                let proof = informer.proof_by_policy(asked_at);
-                if proof.is_some() || !informer.serves_sessions() {
-                    return Ok(Ok(proof));
-                }
+            let serves_sessions = informer.serves_sessions();
+            if (informer.isolated_selections() == 0 || !serves_sessions)
+                && let Some(proof) = informer.proof_by_policy(asked_at)
+            {
+                return Ok(Ok(Some(proof)));
+            }
+            if !serves_sessions {
+                return Ok(Ok(if is_in_crowd {
+                    prove_in_crowd(read, informer, share).await
+                } else {
+                    None
+                }));
             }
             let object = Selection::of_object(read.namespace.as_deref(), name);
             of_object = ProofRequest {
@@ -74,26 +81,63 @@ pub(super) async fn prove<S>(
         Err(_) if matches!(read.plan, Plan::Get { .. }) => return Ok(Ok(None)),
         Err(limit) => return Err(limit),
     };
-    let prove = || informer.prove(proof_request.clone(), asked_at, min_interval);
-    let gvr = &informer.resource().gvr;
-    let needs_definition = read.spec.custom && read.need == Need::MostRecent;
-    let proof = if !needs_definition || !informer.needs_call(asked_at) {
-        prove().await
-    } else if informer.is_isolated(&proof_request.selection) {
-        // If the isolation ends here, later reads prove the definition, too.
-        prove().await.and(Err(ProofError::Isolated))
-    } else {
-        let definition = rest_mapper.prove_definition(informers, gvr, asked_at, min_interval);
-        match join(definition, prove()).await {
-            // The list began after the read.
-            (_, Ok(proof)) if proof.method == ProofMethod::InformerList => Ok(proof),
-            (Err(error), Ok(_)) => Err(error),
-            (_, Ok(proof)) if informer.is_in_doubt(&proof) => prove().await,
-            (_, proof) => proof,
-        }
-    };
+    let request = (proof_request, asked_at, min_interval);
+    let proof = prove_by_call(read, request, informer, definitions).await;
     if let Err(unproven) = &proof {
-        tracing::debug!(%unproven, resource = %gvr, "the cache could not be proven fresh");
+        let resource = &informer.resource().gvr;
+        tracing::debug!(%unproven, %resource, "the cache could not be proven fresh");
     }
     Ok(proof.map(Some))
+}
+
+/// Returns a proof for a GET of the most recent state in a crowd, or `None` if the GET must be
+/// forwarded. The GETs of a crowd share the proof of all objects of the cache.
+async fn prove_in_crowd<S>(
+    read: &Read,
+    informer: &Informer,
+    share: impl FnOnce(&ProofRequest) -> Result<S, Limit>,
+) -> Option<Proof> {
+    let Plan::Get { name, is_in_scope } = &read.plan else {
+        return None;
+    };
+    let has_object = || {
+        let object = ObjectKey::new(read.namespace.as_deref(), name);
+        let snapshot = informer.reader().snapshot();
+        snapshot.is_some_and(|snapshot| snapshot.get(&object).is_some())
+    };
+    // The proof of a definition often takes longer than the GET: definitions change rarely, so the
+    // API server's own cache of them waits for etcd's next progress notification.
+    if read.spec.custom || !(*is_in_scope || has_object()) {
+        return None;
+    }
+    let _share = share(&ProofRequest::default()).ok()?;
+    informer.prove_soon().await
+}
+
+/// Returns the proof of `request`, and if `read` needs it, of its definition, by calls to the API
+/// server.
+async fn prove_by_call(
+    read: &Read,
+    (request, asked_at, min_interval): (&ProofRequest, Instant, Duration),
+    informer: &Informer,
+    (informers, rest_mapper): (&InformerSet, &LiveRestMapper),
+) -> Result<Proof, ProofError> {
+    let prove = || informer.prove(request.clone(), asked_at, min_interval);
+    let needs_definition = read.spec.custom && read.need == Need::MostRecent;
+    if !needs_definition || !informer.needs_call(asked_at) {
+        return prove().await;
+    }
+    if informer.is_isolated(&request.selection) {
+        // If the isolation ends here, later reads prove the definition, too.
+        return prove().await.and(Err(ProofError::Isolated));
+    }
+    let gvr = &informer.resource().gvr;
+    let definition = rest_mapper.prove_definition(informers, gvr, asked_at, min_interval);
+    match join(definition, prove()).await {
+        // The list began after the read.
+        (_, Ok(proof)) if proof.method == ProofMethod::InformerList => Ok(proof),
+        (Err(error), Ok(_)) => Err(error),
+        (_, Ok(proof)) if informer.is_in_doubt(&proof) => prove().await,
+        (_, proof) => proof,
+    }
 }

@@ -148,6 +148,11 @@ impl<O: Hash + Eq + Clone, V: Hash + Eq + Clone> Distinct<O, V> {
         })
     }
 
+    /// Returns the units of all different values in the set of `owner`.
+    pub(super) fn units(&self, owner: &O) -> usize {
+        self.0.lock().get(owner).map_or(0, |set| set.units)
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
@@ -180,6 +185,7 @@ mod tests {
         let add = |owner: u8, value: &'static str| sets.add(owner, (value, 1), 2);
         let held = [add(1, "a"), add(1, "b"), add(1, "a"), add(2, "c")];
         assert!(held.iter().all(Option::is_some));
+        assert_eq!([1, 2, 3].map(|owner| sets.units(&owner)), [2, 1, 0]);
         assert!(add(1, "c").is_none());
         let [first, second, again, other] = held;
         drop(first);

@@ -2,6 +2,7 @@
 
 mod chain;
 mod consistent;
+mod crowd;
 mod freshness;
 mod herd;
 mod linearizable;

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::model::object;
-use crate::api::{ListPage, ResourceVersion, Status};
+use crate::api::{EventType, ListPage, ResourceVersion, Status};
 use crate::cache::Writer;
 use crate::informer::{
     Freshness, FreshnessPolicy, ProofError, ProofMethod, ProofRequest, relist_channel,
@@ -113,38 +114,67 @@ impl World {
         }
     }
 
-    /// Raises the API server's version, as a change of another resource does, and requests a proof.
-    /// Returns the outcome and the calls. A bookmark with the new version arrives after
+    /// Raises the API server's version, and returns the new one.
+    fn next_version(&self) -> ResourceVersion {
+        let mut current = self.server.current.lock();
+        current.0 += 1000;
+        *current
+    }
+
+    /// Changes an object. The watch has delivered the change.
+    fn change(&mut self) {
+        let version = self.next_version();
+        let changed = object(&key(0), &("u0".to_owned(), version.0, "web"));
+        let applied = self.writer.apply(EventType::Modified, changed, None);
+        applied.expect("in order");
+    }
+
+    /// Raises the API server's version, as a change of another resource does, and requests a proof
+    /// by `ask`. Returns the output and the calls. A bookmark with the new version arrives after
     /// `watch_delay_ms` milliseconds; `None` means never.
-    async fn prove(&mut self, watch_delay_ms: Option<u64>) -> (Outcome, Vec<&'static str>) {
+    async fn ask<T>(
+        &mut self,
+        watch_delay_ms: Option<u64>,
+        ask: impl AsyncFnOnce(&Freshness<Probe>) -> T,
+    ) -> (T, Vec<&'static str>) {
         self.server.calls.lock().clear();
-        let current = {
-            let mut current = self.server.current.lock();
-            current.0 += 1000;
-            *current
-        };
+        let current = self.next_version();
         let watch = async {
             if let Some(watch_delay_ms) = watch_delay_ms {
                 sleep(Duration::from_millis(watch_delay_ms)).await;
                 self.writer.bookmark(current).expect("in order");
             }
         };
-        let request = ProofRequest {
-            selection: Arc::default(),
-            scope: Scope::default(),
-        };
-        let proof = self
-            .freshness
-            .prove(request, Instant::now(), Duration::ZERO);
-        let (proof, ()) = tokio::join!(proof, watch);
+        let (output, ()) = tokio::join!(ask(&self.freshness), watch);
         let calls = self.server.calls.lock().clone();
-        let outcome = match proof {
-            Ok(proof) => Outcome::Proven(proof.method),
-            Err(ProofError::CacheDiffers) => Outcome::Differs,
-            Err(ProofError::TimedOut) => Outcome::TimedOut,
-            Err(unproven) => panic!("{unproven}"),
-        };
-        (outcome, calls)
+        (output, calls)
+    }
+
+    /// Does the work of [`World::ask`] for a LIST of all objects.
+    async fn prove(&mut self, watch_delay_ms: Option<u64>) -> (Outcome, Vec<&'static str>) {
+        self.ask(watch_delay_ms, async |freshness| {
+            let request = ProofRequest::default();
+            let proof = freshness.prove(request, Instant::now(), Duration::ZERO);
+            match proof.await {
+                Ok(proof) => Outcome::Proven(proof.method),
+                Err(ProofError::CacheDiffers) => Outcome::Differs,
+                Err(ProofError::TimedOut) => Outcome::TimedOut,
+                Err(unproven) => panic!("{unproven}"),
+            }
+        })
+        .await
+    }
+
+    /// Does the work of [`World::ask`] for a GET of a crowd.
+    async fn prove_soon(
+        &mut self,
+        watch_delay_ms: Option<u64>,
+    ) -> (Option<ProofMethod>, Vec<&'static str>) {
+        self.ask(watch_delay_ms, async |freshness| {
+            let proof = freshness.prove_soon().await;
+            proof.map(|proof| proof.method)
+        })
+        .await
     }
 }
 
@@ -251,4 +281,71 @@ async fn a_wrong_cache_is_proven_by_no_barrier_until_it_is_relisted() {
     world.writer.replace(relist, version);
     sleep(Duration::from_secs(11)).await;
     assert_eq!(world.prove(Some(5)).await, (BY_BARRIER, vec!["barrier"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_gets_is_proven_by_barriers_that_the_watch_reaches_soon() {
+    let by_barrier = (Some(ProofMethod::Barrier), vec!["barrier"]);
+    let missed = (None, vec!["barrier"]);
+    let forwarded = (None, vec![]);
+    let mut world = World::new(ListAnswer::Same);
+    // The cache has not changed since its first list.
+    assert_eq!(world.prove_soon(Some(5)).await, forwarded);
+    world.change();
+    assert_eq!(world.prove_soon(Some(5)).await, by_barrier);
+    // The second barrier that the watch misses is one too many.
+    assert_eq!(world.prove_soon(None).await, missed);
+    assert_eq!(world.prove_soon(Some(100)).await, missed);
+    world.change();
+    assert_eq!(world.prove_soon(Some(5)).await, forwarded);
+    // A LIST still tries a barrier first.
+    assert_eq!(world.prove(Some(5)).await, (BY_BARRIER, vec!["barrier"]));
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.prove_soon(Some(5)).await, forwarded);
+    world.change();
+    assert_eq!(world.prove_soon(Some(5)).await, by_barrier);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_crowd_waits_for_a_watch_that_has_missed_the_barrier_of_a_list() {
+    let mut world = World::new(ListAnswer::Same);
+    assert_eq!(world.prove(None).await, (BY_LIST, vec!["barrier", "list"]));
+    world.change();
+    assert_eq!(world.prove_soon(Some(5)).await, (None, vec![]));
+    sleep(Duration::from_secs(11)).await;
+    world.change();
+    let by_barrier = (Some(ProofMethod::Barrier), vec!["barrier"]);
+    assert_eq!(world.prove_soon(Some(5)).await, by_barrier);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gets_of_a_crowd_share_barriers_that_are_sent_after_they_arrived() {
+    let mut world = World::new(ListAnswer::Same);
+    world.change();
+    let (proofs, calls) = world
+        .ask(Some(20), async |freshness| {
+            let gets = (0..200).map(async |number| {
+                sleep(Duration::from_millis(number % 3)).await;
+                freshness.prove_soon().await
+            });
+            join_all(gets).await
+        })
+        .await;
+    let versions: Vec<_> = proofs
+        .iter()
+        .map(|proof| proof.as_ref().map(|proof| proof.snapshot.resource_version()))
+        .collect();
+    let current = *world.server.current.lock();
+    assert_eq!(versions, [Some(current); 200]);
+    // The first barrier is sent at once, for the first GET.
+    assert_eq!(calls, ["barrier"; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_cache_is_proven_for_no_crowd() {
+    let mut world = World::new(ListAnswer::OneMore);
+    let expected = (Outcome::Differs, vec!["barrier", "list"]);
+    assert_eq!(world.prove(Some(500)).await, expected);
+    world.change();
+    assert_eq!(world.prove_soon(Some(5)).await, (None, vec!["barrier"]));
 }

@@ -1,0 +1,138 @@
+//! Notices crowds of GETs: many GETs of the most recent state that wait for the API server.
+//!
+//! A crowd is answered by proofs of its cache, which its GETs share (`cached/prove.rs`). Identical
+//! GETs that share a forwarded call count once, because they need no proof to cost little.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kubefan_core::api::ObjectKey;
+use kubefan_core::concurrency::LARGE_GROUP;
+use kubefan_core::informer::Informer;
+
+use super::counts::{Distinct, DistinctShare};
+use crate::identity::Caller;
+use crate::server::decide::{Need, Plan, Read};
+
+/// The GETs of the most recent state that wait for their answers.
+#[derive(Default)]
+pub(in crate::server) struct Crowds {
+    /// The calls for the GETs of each cache, if all are forwarded, by the address of the informer.
+    calls: Distinct<usize, Call>,
+    /// Number of the next call that serves one GET only.
+    next_call: AtomicU64,
+}
+
+/// A GET that counts as waiting until this is dropped.
+pub(in crate::server) struct WaitingGet {
+    is_in_crowd: bool,
+    _call: Option<DistinctShare<usize, Call>>,
+}
+
+/// A call for forwarded GETs.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Call {
+    /// The call for all GETs of this object that are sent with kubefan's identity.
+    Shared(ObjectKey),
+    /// The call for one GET, which is sent with the identity of its caller.
+    Single(u64),
+}
+
+// === impl Crowds ===
+
+impl Crowds {
+    /// Counts `read`, which the cache of `informer` or the API server will answer, as waiting.
+    /// Returns `None` unless it is a GET of the most recent state without a session.
+    pub(in crate::server) fn wait(
+        &self,
+        caller: &Caller,
+        read: &Read,
+        informer: &Arc<Informer>,
+    ) -> Option<WaitingGet> {
+        let Plan::Get { name, .. } = &read.plan else {
+            return None;
+        };
+        if read.need != Need::MostRecent || informer.serves_sessions() {
+            return None;
+        }
+        let object = ObjectKey::new(read.namespace.as_deref(), name);
+        // A later informer may have the address of one that has ended. Then its GETs count as well.
+        Some(self.count(Arc::as_ptr(informer) as usize, caller, object))
+    }
+
+    fn count(&self, cache: usize, caller: &Caller, object: ObjectKey) -> WaitingGet {
+        let call = match caller {
+            Caller::Trusted => Call::Shared(object),
+            _ => Call::Single(self.next_call.fetch_add(1, Ordering::Relaxed)),
+        };
+        let call = self.calls.add(cache, (call, 1), usize::MAX);
+        WaitingGet {
+            is_in_crowd: self.calls.units(&cache) >= LARGE_GROUP as usize,
+            _call: call,
+        }
+    }
+}
+
+// === impl WaitingGet ===
+
+impl WaitingGet {
+    /// Returns true if the GET was in a crowd when it arrived: with it, as many GETs waited as make
+    /// a group of callers large ([`LARGE_GROUP`]).
+    pub(in crate::server) fn is_in_crowd(&self) -> bool {
+        self.is_in_crowd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::KnownCaller;
+
+    fn object(number: u32) -> ObjectKey {
+        ObjectKey::new(Some("n"), &number.to_string())
+    }
+
+    fn user() -> Caller {
+        Caller::Known(Arc::new(KnownCaller::for_tests(1)))
+    }
+
+    #[test]
+    fn many_different_gets_of_one_cache_are_a_crowd() {
+        for (caller, are_identical, first_in_crowd) in [
+            // A call for each object.
+            (Caller::Trusted, false, Some(8)),
+            // One call for all.
+            (Caller::Trusted, true, None),
+            // A call for each GET, because each has the credentials of its caller.
+            (user(), true, Some(8)),
+        ] {
+            let crowds = Crowds::default();
+            // GETs of another cache do not count.
+            let others: Vec<_> = (0..20)
+                .map(|number| crowds.count(2, &caller, object(number)))
+                .collect();
+            let mut waiting = Vec::new();
+            for number in 1..=20 {
+                let read = object(if are_identical { 0 } else { number });
+                waiting.push(crowds.count(1, &caller, read));
+                let is_in_crowd = waiting.last().is_some_and(WaitingGet::is_in_crowd);
+                let expected = first_in_crowd.is_some_and(|first| number >= first);
+                assert_eq!(is_in_crowd, expected, "GET {number}, {are_identical}");
+            }
+            drop((waiting, others));
+            assert!(crowds.calls.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_get_that_has_its_answer_is_in_no_crowd() {
+        let crowds = Crowds::default();
+        let count = |number| crowds.count(1, &Caller::Trusted, object(number));
+        let mut waiting: Vec<_> = (0..8).map(count).collect();
+        assert!(waiting[7].is_in_crowd());
+        waiting.truncate(6);
+        waiting.extend([count(8), count(9)]);
+        let [seventh, eighth] = [6, 7].map(|index| waiting[index].is_in_crowd());
+        assert!(!seventh && eighth);
+    }
+}
