@@ -14,8 +14,9 @@ use kubefan_core::body::Body;
 use kubefan_core::cache::Reader;
 use kubefan_core::codec::{AnsweredObject, Deletion};
 
+use super::Sessions;
 use super::effect::ShownBy;
-use super::{Requester, Sessions, StoredResource};
+use super::table::{Requester, StoredResource};
 use crate::ledger::{Account, GrowingCharge, MemoryKind};
 use crate::server::upstream::forward::{Beginning, beginning, rejoined};
 
@@ -25,9 +26,9 @@ const MAX_ANSWER: usize = 256 << 10;
 /// What a cache had before a request was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
-    applied: ResourceVersion,
+    pub(super) applied: ResourceVersion,
     /// The version of the request's object, if the cache had it.
-    object: Option<ResourceVersion>,
+    pub(super) object: Option<ResourceVersion>,
 }
 
 /// A request whose answer shows its user a state.
@@ -54,7 +55,7 @@ impl Before {
 
     /// Returns true if an answer with `version` can come from the same history as the cache: the version
     /// is new, or the cache had exactly this object.
-    fn agrees_with(self, version: ResourceVersion) -> bool {
+    pub(super) fn agrees_with(self, version: ResourceVersion) -> bool {
         version > self.applied || self.object == Some(version)
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! - `effect.rs` says what the answer to a request shows; `answered.rs` reads it, before the first
 //!   byte of the answer is sent.
-//! - `session.rs` has the rules. Guarded by `sessions_contain_what_their_users_have_seen` and
+//! - `session.rs` has the rules of one session, and `table.rs` those of all. Guarded by
+//!   `sessions_contain_what_their_users_have_seen` and
 //!   `the_model_of_sessions_notices_each_broken_rule`.
 //! - A session that was forgotten begins again, with a mark, and is in doubt for as long as the API
 //!   server may take for a request. So forgetting is always safe.
@@ -21,26 +22,26 @@
 mod answered;
 mod effect;
 mod session;
+mod table;
 #[cfg(test)]
 mod tests;
 
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use answered::Before;
 pub(in crate::server) use answered::Pending;
-use dashmap::DashMap;
 use effect::{Affected, Effect, effect_of_read, effects_of_write};
-use kubefan_core::api::{GroupVersionResource, Resource, ResourceVersion, Selection, WireFormat};
-use kubefan_core::concurrency::Generations;
+use kubefan_core::api::{GroupVersionResource, ResourceVersion, Selection, WireFormat};
 use kubefan_core::informer::{Informer, InformerSet, LiveRestMapper, Proof};
 use parking_lot::Mutex;
-use session::{Claim, ScopeHash, Seen, Session};
+use session::{Claim, ContentHash, ScopeHash, Session};
+use table::{Key, Requester, StoredResource, Table};
 use tokio::time::Instant;
 
-use crate::identity::{Caller, UserKey};
+use crate::identity::Caller;
 use crate::ledger::Budget;
 use crate::server::decide::{Need, Plan, Read};
 use crate::server::request::Exchange;
@@ -51,9 +52,6 @@ const MAX_SESSIONS: usize = 100_000;
 const SESSION_BYTES: usize = 2 * (size_of::<Key>() + size_of::<Session>());
 /// How long a read waits for a version that its cache has not reached, before the cache is proven.
 const CATCH_UP_WAIT: Duration = Duration::from_secs(1);
-/// How long the API server may still do a write whose client or connection went away. It breaks off
-/// requests after 60 s.
-const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
 
 /// The sessions of all users. A clone refers to the original's sessions.
 #[derive(Clone)]
@@ -67,38 +65,8 @@ struct Inner {
     /// False if no resource has sessions. Then there are none, and requests cost nothing here.
     are_used: AtomicBool,
     table: Mutex<Table>,
-    /// When a caller that kubefan could not identify last saw a state of a resource.
-    unidentified: DashMap<StoredResource, Instant>,
     hasher: RandomState,
     budget: Budget,
-}
-
-struct Table {
-    sessions: Generations<Key, Session>,
-    /// When sessions were last forgotten. Writes that were sent before may not have been noted, or may
-    /// not have an answer yet.
-    forgotten_at: Option<Instant>,
-}
-
-/// Whose session, and of what. Callers that kubefan does not authenticate are one user.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    user: Option<UserKey>,
-    resource: StoredResource,
-}
-
-/// A resource as the API server stores it: all versions are one, and so are the events of both
-/// groups.
-#[derive(Clone, Debug)]
-struct StoredResource(Arc<Resource>);
-
-/// The user that a request comes from.
-#[derive(Clone, Copy, Debug)]
-enum Requester {
-    /// `None` if callers are not authenticated.
-    User(Option<UserKey>),
-    /// kubefan could not identify the caller, so it may be any user.
-    Unidentified,
 }
 
 /// What a read of a session needs.
@@ -119,17 +87,12 @@ impl Sessions {
         budget: Budget,
     ) -> Self {
         let most = (budget.limit() / SESSION_BYTES).min(MAX_SESSIONS);
-        let table = Table {
-            sessions: Generations::new(most / 2),
-            forgotten_at: None,
-        };
         Self {
             inner: Arc::new(Inner {
                 informers,
                 rest_mapper,
                 are_used: AtomicBool::new(are_used),
-                table: Mutex::new(table),
-                unidentified: DashMap::new(),
+                table: Mutex::new(Table::new(most)),
                 hasher: RandomState::new(),
                 budget,
             }),
@@ -140,13 +103,7 @@ impl Sessions {
     /// policy was not noted. `are_used` is false if no resource has sessions now.
     pub(in crate::server) fn clear(&self, are_used: bool) {
         self.inner.are_used.store(are_used, Ordering::Relaxed);
-        let forgotten = {
-            let mut table = self.inner.table.lock();
-            table.forgotten_at = Some(Instant::now());
-            table.sessions.take()
-        };
-        self.inner.budget.set_used(0);
-        drop(forgotten);
+        drop(self.with_table(Table::clear));
     }
 
     /// Returns what `read` of `caller` needs from a cache. Call it before the cache is looked up.
@@ -164,13 +121,7 @@ impl Sessions {
             user: caller.name_key(),
             resource: StoredResource(Arc::clone(&read.spec.resource)),
         };
-        let seen_by_anyone = self.inner.unidentified.get(&key.resource).map(|at| *at);
-        let claim = self.update(&key, |session, now| {
-            if let Some(at) = seen_by_anyone {
-                session.mark(at);
-            }
-            session.claim(now)
-        });
+        let claim = self.with_table(|table, now| table.claim(&key, now));
         Some(SessionRead { key, claim })
     }
 
@@ -200,16 +151,19 @@ impl Sessions {
             return proven_since;
         }
         // The cache is slow, or of another history. A proof shows which.
-        self.update(&read.key, |session, _| session.give_up(seen));
+        self.with_table(|table, now| table.give_up(&read.key, seen, now));
         proven_since_seen
     }
 
     /// Notes that `read` shows the state of `proof`, from the cache of `informer`.
     pub(in crate::server) fn shown(&self, read: &SessionRead, informer: &Informer, proof: &Proof) {
         let scope = self.scope(informer.scope());
-        let version = proof.snapshot.newest_change();
-        if !read.claim.covers(version, scope) {
-            self.see(&read.key, version, scope);
+        let (snapshot, format) = (&proof.snapshot, informer.format());
+        let version = snapshot.newest_change();
+        let content = (scope.0, format, snapshot.epoch(), version);
+        let content = ContentHash(self.inner.hasher.hash_one(content) | 1);
+        if !read.claim.has_shown(content) {
+            self.with_table(|table, now| table.show(&read.key, content, (version, scope), now));
         }
     }
 
@@ -311,65 +265,28 @@ impl Sessions {
 
     /// Notes that the requester has seen that an object of `resource` has `version`.
     fn seen(&self, requester: Requester, resource: &StoredResource, version: ResourceVersion) {
-        match requester {
-            Requester::User(user) => {
-                self.see(&Key::of(user, resource), version, ScopeHash::WHOLE);
-            }
-            Requester::Unidentified => self.mark(requester, resource),
-        }
-    }
-
-    fn see(&self, key: &Key, version: ResourceVersion, scope: ScopeHash) {
-        self.update(key, |session, at| {
-            session.see(Seen { version, at, scope });
-        });
+        self.with_table(|table, now| table.see_object(requester, resource, version, now));
     }
 
     /// Notes that the requester may have seen any state of `resource`.
     fn mark(&self, requester: Requester, resource: &StoredResource) {
-        match requester {
-            Requester::User(user) => {
-                self.update(&Key::of(user, resource), Session::mark);
-            }
-            Requester::Unidentified => {
-                let now = Instant::now();
-                let mut last = self
-                    .inner
-                    .unidentified
-                    .entry(resource.clone())
-                    .or_insert(now);
-                *last = now.max(*last);
-            }
-        }
+        self.with_table(|table, now| table.mark(requester, resource, now));
     }
 
     /// Notes that the requester has sent a write of `resource` whose answer did not come.
     fn lose_write(&self, requester: Requester, resource: &StoredResource) {
-        if let Requester::User(user) = requester {
-            self.update(&Key::of(user, resource), |session, now| {
-                session.lose_write(now + MAX_REQUEST_TIME);
-            });
-        }
+        self.with_table(|table, now| table.lose_write(requester, resource, now));
     }
 
-    /// Changes the session of `key`. If there is none, begins one. `change` gets the present moment,
-    /// which is read under the lock, so no change gets an earlier one than the change before.
-    fn update<T>(&self, key: &Key, change: impl FnOnce(&mut Session, Instant) -> T) -> T {
+    /// Reads or changes the table. `change` gets the present moment, which is read under the lock,
+    /// so no change gets an earlier one than the change before.
+    fn with_table<T>(&self, change: impl FnOnce(&mut Table, Instant) -> T) -> T {
         let mut table = self.inner.table.lock();
-        let now = Instant::now();
-        let session = table.sessions.get(key).copied();
-        let unsure_until = table.forgotten_at.map(|at| at + MAX_REQUEST_TIME);
-        let mut session = session.unwrap_or_else(|| Session::begin(now, unsure_until));
-        let result = change(&mut session, now);
-        let forgotten = table.sessions.insert(key.clone(), session);
-        if forgotten.as_ref().is_some_and(|old| !old.is_empty()) {
-            table.forgotten_at = Some(now);
-        }
-        self.inner
-            .budget
-            .set_used(table.sessions.len() * SESSION_BYTES);
+        let result = change(&mut table, Instant::now());
+        let garbage = table.take_garbage();
+        self.inner.budget.set_used(table.len() * SESSION_BYTES);
         drop(table);
-        drop(forgotten);
+        drop(garbage);
         result
     }
 
@@ -380,41 +297,5 @@ impl Sessions {
         } else {
             ScopeHash(self.inner.hasher.hash_one(objects) | 1)
         }
-    }
-}
-
-// === impl Key, StoredResource ===
-
-impl Key {
-    fn of(user: Option<UserKey>, resource: &StoredResource) -> Self {
-        Self {
-            user,
-            resource: resource.clone(),
-        }
-    }
-}
-
-impl StoredResource {
-    /// Returns group and resource.
-    fn names(&self) -> (&str, &str) {
-        let gvr = &self.0.gvr;
-        if gvr.is_events() {
-            return ("", "events");
-        }
-        (&gvr.group, &gvr.resource)
-    }
-}
-
-impl PartialEq for StoredResource {
-    fn eq(&self, other: &Self) -> bool {
-        self.names() == other.names()
-    }
-}
-
-impl Eq for StoredResource {}
-
-impl Hash for StoredResource {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.names().hash(state);
     }
 }

@@ -11,13 +11,16 @@ pub(super) struct Session {
     /// Until this moment, the API server may still do a write whose answer did not come.
     unsure_until: Option<Instant>,
     seen: Option<Seen>,
+    /// The last states that caches have shown: two, because most resources have two caches, one for
+    /// each wire format.
+    shown: [ContentHash; 2],
 }
 
 /// The newest version that the user has seen, of those that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) version: ResourceVersion,
-    /// A moment after the user has seen it.
+    /// A moment after the user has seen it first.
     pub(super) at: Instant,
     /// The objects among which the version is that of a change.
     pub(super) scope: ScopeHash,
@@ -28,16 +31,26 @@ pub(super) struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScopeHash(pub(super) u64);
 
+/// Distinguishes the states of caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ContentHash(pub(super) u64);
+
 /// What a cache must have, so that the next read does not go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     marked_at: Instant,
     seen: Option<Seen>,
+    shown: [ContentHash; 2],
 }
 
 impl ScopeHash {
     /// All objects of a resource.
     pub(super) const WHOLE: Self = Self(0);
+}
+
+impl ContentHash {
+    /// The state of no cache.
+    const NONE: Self = Self(0);
 }
 
 impl Session {
@@ -48,6 +61,7 @@ impl Session {
             marked_at: now,
             unsure_until,
             seen: None,
+            shown: [ContentHash::NONE; 2],
         }
     }
 
@@ -82,6 +96,12 @@ impl Session {
         }
     }
 
+    /// A cache has shown its state `content`, and with it `seen`.
+    pub(super) fn show(&mut self, content: ContentHash, seen: Seen) {
+        self.shown = [content, self.shown[0]];
+        self.see(seen);
+    }
+
     /// Returns what a read that arrives at `now` needs.
     pub(super) fn claim(&mut self, now: Instant) -> Claim {
         if let Some(until) = self.unsure_until {
@@ -90,6 +110,7 @@ impl Session {
         Claim {
             marked_at: self.marked_at,
             seen: self.seen,
+            shown: self.shown,
         }
     }
 
@@ -117,10 +138,11 @@ impl Claim {
         self.seen.filter(|seen| seen.scope == scope)
     }
 
-    /// Returns true if the session has seen `version` of `scope`.
-    pub(super) fn covers(self, version: ResourceVersion, scope: ScopeHash) -> bool {
-        let seen = self.version_in(scope);
-        seen.is_some_and(|seen| seen.version >= version)
+    /// Returns true if the session has noted that a cache has shown its state `content`. That the
+    /// version is not above [`Seen::version`] is not sufficient: in another history, it may be the
+    /// newer one.
+    pub(super) fn has_shown(self, content: ContentHash) -> bool {
+        self.shown.contains(&content)
     }
 }
 
