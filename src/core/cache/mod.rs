@@ -63,6 +63,12 @@
 //! A difference that events cannot express starts a new *epoch* (see [`EpochCause`]): store, log
 //! and pinned snapshots are dropped, and all watches expire.
 //!
+//! # Several changes at one version
+//!
+//! etcd deletes all Events of a lease at one version, and their watches get no bookmarks. With
+//! [`Config::shares_versions`], the newest version is therefore *open* until a change of a later one
+//! comes. The log has its changes; the store does not (`write/open_version.rs`).
+//!
 //! The random model in `tests/model` guards these rules. Each of its `model_needs_…` tests switches
 //! one rule off and expects the model to notice.
 //!
@@ -71,7 +77,8 @@
 //! Each invariant is guarded by the test with its name.
 //!
 //! - **I1** `i1_the_log_tip_is_the_store_version`: store and log change in one critical section, so
-//!   the log always ends at the store's version. The wake comes after it.
+//!   the log always ends at the store's version, or with the changes of the open version after it.
+//!   The wake comes after it.
 //! - **I2** `i2_a_snapshot_never_changes`: every answer is made from exactly one snapshot.
 //! - **I3** `i3_an_event_carries_the_previous_object_and_the_verdict_needs_both`: an [`Event`] has
 //!   the object before the change and the object after it.
