@@ -5,7 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SERVERS: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
-const HELPERS: [&str; 4] = ["stub-kubelet", "informers", "manager", "configmaps"];
+const HELPERS: [&str; 5] = [
+    "stub-kubelet",
+    "informers",
+    "manager",
+    "configmaps",
+    "uncached",
+];
 
 /// The two directories with the servers (kube-apiserver, etcd, kubectl) and with the helper
 /// programs of `tests/upstream`.
@@ -87,6 +93,10 @@ impl Assets {
 
     pub(crate) fn configmaps(&self) -> PathBuf {
         self.helpers.join("configmaps")
+    }
+
+    pub(crate) fn uncached(&self) -> PathBuf {
+        self.helpers.join("uncached")
     }
 }
 

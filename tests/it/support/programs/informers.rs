@@ -1,5 +1,5 @@
 //! The test programs `informers` (client-go) and `manager` (controller-runtime) of
-//! `tests/upstream`, which answer one command per line.
+//! `tests/upstream`, which answer one command per line, and `uncached`, which runs to its end.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -101,6 +101,11 @@ pub(crate) async fn run(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) 
 /// which the other subcommands have switched on.
 pub(crate) async fn run_plainly(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Value {
     output(plain_command(assets, kubeconfig, arguments), arguments).await
+}
+
+/// Runs the program `uncached` to its end, and returns its output.
+pub(crate) async fn run_uncached(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Value {
+    output(program(assets.uncached(), kubeconfig, arguments), arguments).await
 }
 
 async fn output(mut command: Command, arguments: &[&str]) -> Value {

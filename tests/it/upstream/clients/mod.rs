@@ -5,4 +5,5 @@ mod informers;
 mod kubectl;
 mod languages;
 mod protocols;
+mod uncached;
 mod upgrades;
