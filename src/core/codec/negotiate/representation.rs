@@ -41,6 +41,11 @@ impl View {
     pub fn is_table(self) -> bool {
         matches!(self, Self::Table(..))
     }
+
+    /// Returns true for Tables without objects beside the cells.
+    pub fn is_cells_only(self) -> bool {
+        matches!(self, Self::Table(_, IncludeObject::None))
+    }
 }
 
 impl Representation {

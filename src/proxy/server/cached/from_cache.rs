@@ -27,7 +27,7 @@ use crate::server::decide::{Read, Reason};
 use crate::server::deliver::{
     Delivery, GzipCache, InitialChunkCache, charge_websocket, over_websocket, with_proof_header,
 };
-use crate::server::limits::crowds::{Crowds, WaitingGet};
+use crate::server::limits::crowds::{Crowds, WaitingRead};
 use crate::server::limits::in_flight::InFlight;
 use crate::server::limits::shares::Shares;
 use crate::server::request::{Exchange, Handshake, RequestInfo};
@@ -72,7 +72,7 @@ struct Prepared {
     /// The collection that is read.
     collection: Arc<dyn Collection>,
     /// Counts the read as waiting, if it is a GET of the most recent state.
-    waiting: Option<WaitingGet>,
+    waiting: Option<WaitingRead>,
     /// The proof that the cache is fresh.
     proof: ProofResult,
 }
@@ -170,14 +170,14 @@ impl Caches {
         let columns = self.tables.definition_version(read);
         let mut collection = self.tables.collection(read, &informer)?;
         let waiting = self.crowds.wait(caller, read, &informer);
-        let is_in_crowd = waiting.as_ref().is_some_and(WaitingGet::is_in_crowd);
+        let is_lone = waiting.as_ref().is_some_and(|read| !read.is_in_crowd());
         let share = |request: &ProofRequest| self.shares.proof(caller, read, request);
         let definitions = (&self.informers, self.rest_mapper.as_ref());
         let proven_since = match &session {
             Some(session) => self.sessions.catch_up(session, &informer).await,
             None => asked_at,
         };
-        let asked = (proven_since, is_in_crowd);
+        let asked = (proven_since, is_lone);
         let proof = prove(read, asked, &informer, definitions, share).await?;
         if let (Some(session), Ok(Some(proof))) = (&session, &proof) {
             self.sessions.shown(session, &informer, proof);

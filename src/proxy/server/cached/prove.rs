@@ -24,9 +24,10 @@ pub(super) type ProofResult = Result<Option<Proof>, ProofError>;
 
 /// Returns the proof that `read` needs: of all writes that were acknowledged by `asked_at`, which is
 /// when the read arrived, or the moment that its session needs. A GET of the most recent state gets
-/// a proof if the resource's freshness policy gives one without a call, or serves sessions, or if
-/// the GET `is_in_crowd`: otherwise the API server is asked for the object itself. The proof of a
-/// custom resource includes its definition. The result of `share` is held while the read waits.
+/// a proof if the resource's freshness policy gives one without a call, or serves sessions, or
+/// unless the GET `is_lone`: otherwise the API server is asked for the object itself. A lone list
+/// that it answers for less than a verification list gets at most a barrier. The proof of a custom
+/// resource includes its definition. The result of `share` is held while the read waits.
 ///
 /// # Errors
 ///
@@ -34,7 +35,7 @@ pub(super) type ProofResult = Result<Option<Proof>, ProofError>;
 /// instead.
 pub(super) async fn prove<S>(
     read: &Read,
-    (asked_at, is_in_crowd): (Instant, bool),
+    (asked_at, is_lone): (Instant, bool),
     informer: &Informer,
     definitions: (&InformerSet, &LiveRestMapper),
     share: impl FnOnce(&ProofRequest) -> Result<S, Limit>,
@@ -49,10 +50,10 @@ pub(super) async fn prove<S>(
                 return Ok(Ok(Some(proof)));
             }
             if !serves_sessions {
-                return Ok(Ok(if is_in_crowd {
-                    prove_in_crowd(read, informer, share).await
-                } else {
+                return Ok(Ok(if is_lone {
                     None
+                } else {
+                    prove_in_crowd(read, informer, share).await
                 }));
             }
             let object = Selection::of_object(read.namespace.as_deref(), name);
@@ -63,6 +64,13 @@ pub(super) async fn prove<S>(
             (&of_object, Duration::ZERO)
         }
         Plan::Get { .. } => return Ok(Ok(None)),
+        Plan::List { proof_request, .. } if is_lone && informer.needs_call(asked_at) => {
+            let _share = share(proof_request)?;
+            return Ok(match informer.prove_soon().await {
+                Some(proof) => Ok(Some(proof)),
+                None => Err(ProofError::TooDear),
+            });
+        }
         Plan::List { proof_request, .. } => (proof_request, Duration::ZERO),
         Plan::Watch { proof_request, .. } => (proof_request, WATCH_BATCH_WAIT),
     };

@@ -75,7 +75,8 @@ pub enum Reason {
     Forbidden,
     /// The API server does not serve the resource in this format.
     NoSuchFormat,
-    /// The request is for the most recent state of one object. The API server is asked for it.
+    /// The request is for the most recent state of one object, or of a Table without objects. The
+    /// API server is asked for it.
     Consistent,
     /// The request is for the most recent state, and the cache could not be proven to have it.
     Unproven,

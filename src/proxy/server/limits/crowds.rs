@@ -1,6 +1,7 @@
-//! Notices crowds of GETs: many GETs of the most recent state that wait for the API server.
+//! Notices crowds of reads that the API server answers for less than a proof of their own: GETs of
+//! the most recent state, and Tables without objects.
 //!
-//! A crowd is answered by proofs of its cache, which its GETs share (`cached/prove.rs`). Identical
+//! A crowd is answered by proofs of its cache, which its reads share (`cached/prove.rs`). Identical
 //! GETs that share a forwarded call count once, because they need no proof to cost little.
 
 use std::sync::Arc;
@@ -14,27 +15,27 @@ use super::counts::{Distinct, DistinctShare};
 use crate::identity::Caller;
 use crate::server::decide::{Need, Plan, Read};
 
-/// The GETs of the most recent state that wait for their answers.
+/// The reads of the most recent state that wait for their answers.
 #[derive(Default)]
 pub(in crate::server) struct Crowds {
-    /// The calls for the GETs of each cache, if all are forwarded, by the address of the informer.
+    /// The calls for the reads of each cache, if all are forwarded, by the address of the informer.
     calls: Distinct<usize, Call>,
-    /// Number of the next call that serves one GET only.
+    /// Number of the next call that serves one read only.
     next_call: AtomicU64,
 }
 
-/// A GET that counts as waiting until this is dropped.
-pub(in crate::server) struct WaitingGet {
+/// A read that counts as waiting until this is dropped.
+pub(in crate::server) struct WaitingRead {
     is_in_crowd: bool,
     _call: Option<DistinctShare<usize, Call>>,
 }
 
-/// A call for forwarded GETs.
+/// A call for forwarded reads.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Call {
     /// The call for all GETs of this object that are sent with kubefan's identity.
     Shared(ObjectKey),
-    /// The call for one GET, which is sent with the identity of its caller.
+    /// The call for one read: of a list, or with the identity of its caller.
     Single(u64),
 }
 
@@ -42,41 +43,51 @@ enum Call {
 
 impl Crowds {
     /// Counts `read`, which the cache of `informer` or the API server will answer, as waiting.
-    /// Returns `None` unless it is a GET of the most recent state without a session.
+    /// Returns `None` if the API server does not answer the read for less than a proof, or if the
+    /// read is not of the most recent state, or has a session.
     pub(in crate::server) fn wait(
         &self,
         caller: &Caller,
         read: &Read,
         informer: &Arc<Informer>,
-    ) -> Option<WaitingGet> {
-        let Plan::Get { name, .. } = &read.plan else {
-            return None;
-        };
+    ) -> Option<WaitingRead> {
         if read.need != Need::MostRecent || informer.serves_sessions() {
             return None;
         }
-        let object = ObjectKey::new(read.namespace.as_deref(), name);
-        // A later informer may have the address of one that has ended. Then its GETs count as well.
+        let object = match &read.plan {
+            Plan::Get { name, .. } => Some(ObjectKey::new(read.namespace.as_deref(), name)),
+            // The API server lists the metadata of many objects for more than their cells. A list
+            // of a shard must not be forwarded, and the proof of a custom resource has two parts.
+            Plan::List { .. }
+                if read.representation.view.is_cells_only()
+                    && !read.is_of_shard()
+                    && !read.spec.custom =>
+            {
+                None
+            }
+            Plan::List { .. } | Plan::Watch { .. } => return None,
+        };
+        // A later informer may have the address of one that has ended. Its reads count as well.
         Some(self.count(Arc::as_ptr(informer) as usize, caller, object))
     }
 
-    fn count(&self, cache: usize, caller: &Caller, object: ObjectKey) -> WaitingGet {
-        let call = match caller {
-            Caller::Trusted => Call::Shared(object),
+    fn count(&self, cache: usize, caller: &Caller, object: Option<ObjectKey>) -> WaitingRead {
+        let call = match (caller, object) {
+            (Caller::Trusted, Some(object)) => Call::Shared(object),
             _ => Call::Single(self.next_call.fetch_add(1, Ordering::Relaxed)),
         };
         let call = self.calls.add(cache, (call, 1), usize::MAX);
-        WaitingGet {
+        WaitingRead {
             is_in_crowd: self.calls.units(&cache) >= LARGE_GROUP as usize,
             _call: call,
         }
     }
 }
 
-// === impl WaitingGet ===
+// === impl WaitingRead ===
 
-impl WaitingGet {
-    /// Returns true if the GET was in a crowd when it arrived: with it, as many GETs waited as make
+impl WaitingRead {
+    /// Returns true if the read was in a crowd when it arrived: with it, as many waited as make
     /// a group of callers large ([`LARGE_GROUP`]).
     pub(in crate::server) fn is_in_crowd(&self) -> bool {
         self.is_in_crowd
@@ -88,8 +99,8 @@ mod tests {
     use super::*;
     use crate::identity::KnownCaller;
 
-    fn object(number: u32) -> ObjectKey {
-        ObjectKey::new(Some("n"), &number.to_string())
+    fn object(number: u32) -> Option<ObjectKey> {
+        Some(ObjectKey::new(Some("n"), &number.to_string()))
     }
 
     fn user() -> Caller {
@@ -115,7 +126,7 @@ mod tests {
             for number in 1..=20 {
                 let read = object(if are_identical { 0 } else { number });
                 waiting.push(crowds.count(1, &caller, read));
-                let is_in_crowd = waiting.last().is_some_and(WaitingGet::is_in_crowd);
+                let is_in_crowd = waiting.last().is_some_and(WaitingRead::is_in_crowd);
                 let expected = first_in_crowd.is_some_and(|first| number >= first);
                 assert_eq!(is_in_crowd, expected, "GET {number}, {are_identical}");
             }

@@ -13,7 +13,7 @@ use crate::net::ClientHandle;
 use crate::server::answers::answer::Answer;
 use crate::server::answers::audit::AuditedRequest;
 use crate::server::answers::rescue::{ErrorFormat, Refused};
-use crate::server::limits::crowds::WaitingGet;
+use crate::server::limits::crowds::WaitingRead;
 use crate::server::limits::in_flight::Holder;
 use crate::server::limits::shares::RequestShare;
 
@@ -33,7 +33,7 @@ pub(in crate::server) struct Exchange {
     /// The place among the requests of the user, if kubefan has determined the user.
     pub(in crate::server) share: Option<RequestShare>,
     /// Counts a GET of the most recent state as waiting until the head of its answer is there.
-    pub(in crate::server) waiting: Option<WaitingGet>,
+    pub(in crate::server) waiting: Option<WaitingRead>,
 }
 
 impl Exchange {

@@ -87,6 +87,9 @@ pub(super) fn without_proof(
     if let Plan::Get { .. } = read.plan {
         return Err(Reason::Unproven.into());
     }
+    if let ProofError::TooDear = unproven {
+        return Err(Reason::Consistent.into());
+    }
     let lasting = match unproven {
         ProofError::Isolated => Some(Reason::CacheDiffers),
         ProofError::UpstreamUnproven => Some(Reason::Unproven),
