@@ -485,6 +485,11 @@ impl ApiServer {
         apiserver.as_ref().expect("the API server runs").id()
     }
 
+    pub(crate) fn etcd_pid(&self) -> u32 {
+        let etcd = self.etcd.lock();
+        etcd.as_ref().expect("etcd runs").id()
+    }
+
     /// Waits until the server answers a GET of `path`, such as the list of a new custom resource.
     pub(crate) async fn serves(&self, path: &str) {
         let client = self.client();

@@ -32,7 +32,8 @@ use crate::support::programs::process;
 use crate::support::settings::setting as environment;
 use crate::upstream::performance::measure::{many, percentile};
 
-const PROOF: &str = "x-kubefan-proof";
+/// The header of an answer of the cache.
+pub(super) const PROOF: &str = "x-kubefan-proof";
 const GROUP: &str = "getters";
 const USERS: usize = 64;
 const CONNECTIONS: usize = 64;

@@ -1,5 +1,6 @@
 //! `kubefan load` with a real API server, and the measurements that are run by hand.
 
+mod events;
 mod gets;
 mod kube_state_metrics;
 mod load;
