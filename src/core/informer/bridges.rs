@@ -43,6 +43,9 @@ const GATHER_TIME: Duration = Duration::from_millis(50);
 const PLACE_WAIT: Duration = Duration::from_secs(5);
 /// How long a bridge may take from its first upstream watch until it is complete.
 const MAX_OPEN_TIME: Duration = Duration::from_secs(10);
+/// How long a bridge may take if no bookmarks come: only a later change completes it. This is less
+/// than [`PLACE_WAIT`], so bridges of other resources wait no longer than that for their places.
+const MAX_OPEN_TIME_WITHOUT_BOOKMARKS: Duration = Duration::from_secs(4);
 /// How long a complete bridge stores its events for clients that come later.
 const KEEP_TIME: Duration = Duration::from_secs(30);
 /// How often a complete bridge checks whether others need its memory.
@@ -252,7 +255,12 @@ async fn complete<L: ListerWatcher>(
         tracing::debug!("a bridge found no place");
         return;
     };
-    if timeout(MAX_OPEN_TIME, follow(writer, source, limits))
+    let limit = if writer.shares_versions() {
+        MAX_OPEN_TIME_WITHOUT_BOOKMARKS
+    } else {
+        MAX_OPEN_TIME
+    };
+    if timeout(limit, follow(writer, source, limits))
         .await
         .is_err()
     {

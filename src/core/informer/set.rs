@@ -274,6 +274,11 @@ impl InformerSet {
         self.inner.config.load().freshness_of(spec) == super::FreshnessPolicy::Session
     }
 
+    /// Returns true if each read of the most recent state must be as fresh as its request.
+    pub fn is_strict(&self, spec: &InformerSpec) -> bool {
+        self.inner.config.load().freshness_of(spec) == super::FreshnessPolicy::Strict
+    }
+
     /// Starts a cluster-wide informer that is never stopped for being idle.
     ///
     /// # Errors

@@ -146,12 +146,18 @@ impl BridgeWriter {
             state.log.append(entries, now);
             let newest = ResourceVersion(u64::MAX);
             let evicted = state.log.evict(retention, now, usize::MAX, newest);
-            let progress = if shares_versions {
-                BridgeProgress::Continue
-            } else {
-                self.shared.advance(state, version)
-            };
-            (evicted, progress)
+            if !shares_versions {
+                return (evicted, self.shared.advance(state, version));
+            }
+            if evicted
+                .iter()
+                .any(|event| event.resource_version == version)
+            {
+                // They could not be recognized if another upstream watch repeated them.
+                state.phase = Phase::Failed;
+                return (evicted, BridgeProgress::Done);
+            }
+            (evicted, BridgeProgress::Continue)
         });
         drop(evicted);
         progress
@@ -172,6 +178,11 @@ impl BridgeWriter {
     /// the next one must start from this version.
     pub fn reached(&self) -> ResourceVersion {
         self.shared.state.lock().reached
+    }
+
+    /// Returns true if several changes may have one version, and no bookmarks come.
+    pub fn shares_versions(&self) -> bool {
+        self.shared.epoch.shares_versions()
     }
 
     /// Returns true if watches can continue from the log. The buffer still serves watches that are

@@ -54,7 +54,7 @@ impl WatchFrom {
             (Self::After(version), _) => Ok((Start::resumed(state, version)?, None)),
             (Self::Tip, Some(applied)) => {
                 let newest = applied.max(state.log.newest().unwrap_or_default());
-                Ok((Start::after(state, newest)?, None))
+                Ok((Start::after(state, newest)?.or_open(state), None))
             }
             (Self::Snapshot, Some(applied)) => {
                 Ok((Start::after(state, applied)?, shared.snapshot(state)))
@@ -88,19 +88,29 @@ impl Start {
             // `versions_of_an_earlier_epoch_expire_and_do_not_wait`.
             return Err(state.expired(version));
         }
-        Self::after(state, version)
+        Ok(Self::after(state, version)?.or_open(state))
+    }
+
+    /// Returns the start of a client that has some changes of the open version, if the start is
+    /// this version: the client needs the changes that are still to come.
+    fn or_open(self, state: &State) -> Self {
+        let is_open = self.is_ahead && state.log.newest() == Some(self.version);
+        match state.applied().filter(|_| is_open) {
+            Some(applied) => Self {
+                version: applied,
+                is_ahead: false,
+                ..self
+            },
+            None => self,
+        }
     }
 
     /// Returns the start of a client that has everything up to `version` of the current epoch.
     fn after(state: &State, version: ResourceVersion) -> Result<Self, Expired> {
         let applied = state.applied().ok_or(not_ready(version))?;
-        let position = state.log.position_after(version)?;
-        // The client needs the changes of the open version that are still to come.
-        let is_open = version > applied && state.log.newest() == Some(version);
-        let version = if is_open { applied } else { version };
         Ok(Self {
             version,
-            position,
+            position: state.log.position_after(version)?,
             is_ahead: version > applied,
         })
     }

@@ -288,7 +288,7 @@ impl WatchStream {
 
     /// Returns the resource version for a bookmark that is sent now. Returns `None` if the stream
     /// has not delivered all applied changes, if the version is not above the start, or if the
-    /// stream may have delivered changes of the open version.
+    /// stream has delivered a change of the open version.
     pub fn bookmark(&self) -> Option<ResourceVersion> {
         if !matches!(self.phase, Phase::Live) || !self.batch.is_empty() {
             return None;
@@ -304,8 +304,7 @@ impl WatchStream {
         };
         let is_at_tip = has_everything && self.check_expired(&state).is_none();
         let applied = state.applied().filter(|_| is_at_tip)?;
-        let has_open = state.log.newest() > Some(applied);
-        (applied > self.start && !has_open).then_some(applied)
+        (applied > self.start && self.seen <= applied).then_some(applied)
     }
 
     /// Returns true if a hole was opened since the last call (or since the stream was opened).

@@ -50,6 +50,8 @@ impl FreshnessMetrics {
                 // No proof was made.
                 ProofMethod::Recent | ProofMethod::Any => return,
             },
+            // Nothing is wrong: the API server answers instead.
+            Err(ProofError::TooDear) => return,
             Err(_) => &self.unproven,
         };
         counter.fetch_add(1, Ordering::Relaxed);

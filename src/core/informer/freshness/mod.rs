@@ -111,6 +111,9 @@ const CROWD_SPACING: CallSpacing = CallSpacing {
     after_large_group: Duration::from_millis(5),
 };
 
+/// How long a read waits for a barrier that no verification list follows, those before it included.
+const SOON_WITH_OTHERS: Duration = Duration::from_millis(50);
+
 /// How long a request of few objects waits for calls in flight before it gets a separate call.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -275,7 +278,8 @@ impl<P: FreshnessProbe> Freshness<P> {
         }
         let inner = Arc::clone(&self.inner);
         let call = move |_| inner.run_soon();
-        let proof = self.barriers.join((), Duration::ZERO, call).await.ok()?;
+        let proof = self.barriers.join((), Duration::ZERO, call);
+        let proof = timeout(SOON_WITH_OTHERS, proof).await.ok()?.ok()?;
         // The object may be one of the selection that was isolated meanwhile.
         (!has_isolated()).then_some(proof)
     }

@@ -1,5 +1,5 @@
 //! The choice of the calls of a proof: whether a barrier is tried first, and which verification
-//! lists are sent; and whether a barrier is tried for a crowd of GETs.
+//! lists are sent; and whether a barrier is tried that no verification list follows.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,12 +27,14 @@ const EXAMINED_UNITS: usize = CoopBudget::UNITS / 8192;
 /// A cache that had no change for longer counts as one that does not change. Its watch reaches a
 /// barrier only with the next bookmark, which may take a minute.
 const CHANGES_WITHIN: Duration = Duration::from_secs(5);
-/// How long no barrier is tried for crowds after the watch has missed more of them than it could
-/// spare.
-const FORWARD_CROWDS_FOR: Duration = Duration::from_secs(10);
+/// How long no barrier is tried after the watch has missed more of them than it could spare.
+const NO_BARRIER_FOR: Duration = Duration::from_secs(10);
+/// How many barriers the watch must reach for each that it may miss. So at most one in five delays
+/// its reads in vain.
+const REACHED_FOR_A_MISS: u32 = 4;
 /// The most barriers that the watch may miss in a row. Two may be in flight when the API server or
 /// kubefan pauses for a moment.
-const MAX_SPARE_MISSES: u32 = 2;
+const MAX_MISSES: u32 = 2;
 
 /// The objects that a reader needs proven: its selection, also in the API server's syntax. The
 /// default is all objects of the cache.
@@ -64,18 +66,19 @@ pub(super) struct ListCosts {
     pub(super) whole_divisor: usize,
 }
 
-/// Decides whether a barrier is tried for a crowd of GETs.
+/// Decides whether a barrier is tried that no verification list follows: for crowds of GETs, for
+/// single Tables without objects, and for Events.
 ///
-/// The GETs wait for it, and are forwarded late if the watch does not reach it soon. So it is tried
+/// The reads wait for it, and are forwarded late if the watch does not reach it soon. So it is tried
 /// only for a cache that changes. If other resources change more often, the watch misses most
-/// barriers. Then one is tried every few seconds, so that few GETs wait in vain.
+/// barriers. Then one is tried every few seconds, so that few reads wait in vain.
 #[derive(Debug, Default)]
-pub(super) struct CrowdBarriers {
-    /// How many barriers the watch may miss until none is tried for a while: one for each that it
-    /// has reached, up to [`MAX_SPARE_MISSES`].
-    spare_misses: u32,
+pub(super) struct LoneBarriers {
+    /// How many barriers the watch has reached that no miss has used up yet, up to those for
+    /// [`MAX_MISSES`].
+    reached: u32,
     /// Until then no barrier is tried.
-    forward_until: Option<Instant>,
+    none_until: Option<Instant>,
 }
 
 /// Returns the verification lists for `requests`; `cached` is a snapshot of the cache. Several
@@ -153,25 +156,25 @@ async fn count_objects(
     Some(objects)
 }
 
-// === impl CrowdBarriers ===
+// === impl LoneBarriers ===
 
-impl CrowdBarriers {
+impl LoneBarriers {
     /// Returns true if a barrier may be tried at `now`. The cache changed last at `changed_at`.
     pub(super) fn may_try(&self, changed_at: Option<Instant>, now: Instant) -> bool {
         let changes = changed_at.is_some_and(|changed_at| now <= changed_at + CHANGES_WITHIN);
-        changes && self.forward_until.is_none_or(|until| until <= now)
+        changes && self.none_until.is_none_or(|until| until <= now)
     }
 
     /// Records that the watch has reached a barrier in time.
     pub(super) fn reached(&mut self) {
-        self.spare_misses = MAX_SPARE_MISSES.min(self.spare_misses + 1);
+        self.reached = (MAX_MISSES * REACHED_FOR_A_MISS).min(self.reached + 1);
     }
 
     /// Records that the watch has not reached a barrier in time, or that the call failed.
     pub(super) fn missed(&mut self, now: Instant) {
-        match self.spare_misses.checked_sub(1) {
-            Some(left) => self.spare_misses = left,
-            None => self.forward_until = Some(now + FORWARD_CROWDS_FOR),
+        match self.reached.checked_sub(REACHED_FOR_A_MISS) {
+            Some(left) => self.reached = left,
+            None => self.none_until = Some(now + NO_BARRIER_FOR),
         }
     }
 }
@@ -224,7 +227,7 @@ mod tests {
     #[test]
     fn a_barrier_is_tried_for_a_crowd_only_if_the_cache_changes() {
         let changed_at = Instant::now();
-        let barriers = CrowdBarriers::default();
+        let barriers = LoneBarriers::default();
         assert!(!barriers.may_try(None, changed_at));
         for (milliseconds, expected) in [(0, true), (5_000, true), (5_001, false)] {
             let now = changed_at + Duration::from_millis(milliseconds);
@@ -240,19 +243,20 @@ mod tests {
             ("missed", 0, false),
             ("missed", 9, false),
             ("missed", 10, true),
-            // One that was reached makes up for one that is missed.
-            ("reached missed", 0, true),
-            ("reached missed missed", 0, false),
-            ("reached reached reached missed missed", 0, true),
-            ("reached reached reached missed missed missed", 0, false),
-            ("reached missed reached missed", 0, true),
+            // Four that were reached make up for one that is missed.
+            ("+++ missed", 0, false),
+            ("++++ missed", 0, true),
+            ("++++ missed +++ missed", 0, false),
+            ("++++ missed ++++ missed", 0, true),
+            ("++++++++++++ missed missed", 0, true),
+            ("++++++++++++ missed missed missed", 0, false),
         ] {
             let start = Instant::now();
-            let mut barriers = CrowdBarriers::default();
+            let mut barriers = LoneBarriers::default();
             for outcome in outcomes.split_whitespace() {
                 match outcome {
-                    "reached" => barriers.reached(),
-                    _ => barriers.missed(start),
+                    "missed" => barriers.missed(start),
+                    reached => reached.chars().for_each(|_| barriers.reached()),
                 }
             }
             let now = start + Duration::from_secs(seconds);

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::evidence::{Evidence, Verdict};
 use super::isolation::Isolation;
 use super::metrics::FreshnessMetrics;
-use super::plan::{CrowdBarriers, ListCosts, ProofRequest, plan};
+use super::plan::{ListCosts, LoneBarriers, ProofRequest, plan};
 use super::proof::{Proof, ProofError, ProofMethod, Proofs};
 use super::repair::Repair;
 use super::verification::VerificationList;
@@ -28,12 +28,9 @@ use crate::{mutation, upstream};
 const LISTS_UNSUPPORTED_FOR: Duration = Duration::from_secs(300);
 /// If the watch does not reach a barrier within this time, a verification list is sent.
 const BARRIER_WAIT: Duration = Duration::from_millis(10);
-/// How long a proof of a cache without bookmarks waits for a change after the barrier.
-const LATER_CHANGE_WAIT: Duration = Duration::from_millis(100);
-/// How long a barrier for a crowd of GETs, and the watch's way to it, may take. On a resource that
-/// changes, both together take some milliseconds. If the watch misses the barriers, one is tried
-/// every ten seconds. So this time delays less than one GET in a hundred.
-const CROWD_WAIT: Duration = Duration::from_millis(50);
+/// How long a barrier that no verification list follows, and the watch's way to it, may take. On a
+/// resource that changes often, both together take some milliseconds.
+const SOON: Duration = Duration::from_millis(25);
 /// How many verification lists of one proof are sent concurrently.
 const CONCURRENT_LISTS: usize = 8;
 /// After the watch missed a barrier, verification lists are sent first for this time. The watch
@@ -54,8 +51,8 @@ pub(super) struct Prover<P> {
     lists_unsupported: ExpiringFlag,
     /// Set after the watch missed a barrier, so that the verification list is sent first.
     barrier_skipped: ExpiringFlag,
-    /// Whether barriers are tried for crowds of GETs.
-    crowd_barriers: Mutex<CrowdBarriers>,
+    /// Whether barriers are tried that no verification list follows.
+    lone_barriers: Mutex<LoneBarriers>,
 }
 
 /// The cache at the start of a proof, before its calls are sent.
@@ -87,7 +84,7 @@ impl<P: FreshnessProbe> Prover<P> {
             probe,
             lists_unsupported: ExpiringFlag::default(),
             barrier_skipped: ExpiringFlag::default(),
-            crowd_barriers: Mutex::default(),
+            lone_barriers: Mutex::default(),
         }
     }
 
@@ -108,7 +105,7 @@ impl<P: FreshnessProbe> Prover<P> {
     /// Returns true if [`Prover::prove_soon`] probably succeeds now.
     pub(super) fn may_prove_soon(&self) -> bool {
         let changed_at = self.reader.changed_at();
-        let barriers = self.crowd_barriers.lock();
+        let barriers = self.lone_barriers.lock();
         barriers.may_try(changed_at, Instant::now()) && !self.barrier_skipped.is_set()
     }
 
@@ -117,11 +114,11 @@ impl<P: FreshnessProbe> Prover<P> {
     pub(super) async fn prove_soon(&self) -> Result<Proof, ProofError> {
         // A barrier that was sent meanwhile may have been missed.
         if !self.may_prove_soon() {
-            return Err(ProofError::TimedOut);
+            return Err(ProofError::TooDear);
         }
-        let proof = timeout(CROWD_WAIT, self.prove_by_barriers()).await;
-        let proof = proof.unwrap_or(Err(ProofError::TimedOut));
-        let mut barriers = self.crowd_barriers.lock();
+        let proof = timeout(SOON, self.prove_by_barriers()).await;
+        let proof = proof.unwrap_or(Err(ProofError::TooDear));
+        let mut barriers = self.lone_barriers.lock();
         match proof {
             Ok(_) => barriers.reached(),
             Err(_) => barriers.missed(Instant::now()),
@@ -154,8 +151,9 @@ impl<P: FreshnessProbe> Prover<P> {
         requests: HashSet<ProofRequest>,
     ) -> Result<Option<Proofs>, ProofError> {
         if self.reader.shares_versions() {
-            let proof = self.prove_by_later_change(start).await?;
-            return Ok(proof.map(Proofs::Shared));
+            // A later change shows that all changes up to the barrier were received. A verification
+            // list would cost the API server as much as the request itself.
+            return Ok(Some(Proofs::Shared(self.prove_soon().await?)));
         }
         if self.lists_unsupported.is_set() {
             let proof = self.prove_by_new_barrier(start).await?;
@@ -377,21 +375,6 @@ impl<P: FreshnessProbe> Prover<P> {
     async fn prove_by_new_barrier(&self, start: &Start) -> Attempt {
         let barrier = self.request_barrier(start).await?;
         self.prove_by_barrier(start, barrier).await
-    }
-
-    /// Proves a cache without bookmarks by a barrier and a later change, which shows that all
-    /// changes up to the barrier were received. If none comes soon, no proof is tried for a while:
-    /// a verification list would cost the API server as much as the request itself.
-    async fn prove_by_later_change(&self, start: &Start) -> Attempt {
-        if self.barrier_skipped.is_set() {
-            return Err(ProofError::TimedOut);
-        }
-        let barrier = self.request_barrier(start).await?;
-        let proof = self.prove_by_barrier(start, barrier);
-        timeout(LATER_CHANGE_WAIT, proof).await.unwrap_or_else(|_| {
-            self.barrier_skipped.set_for(Some(SKIP_BARRIER_FOR));
-            Err(ProofError::TimedOut)
-        })
     }
 
     /// Waits until the watch has applied `barrier`; then the newest snapshot is proven. Returns

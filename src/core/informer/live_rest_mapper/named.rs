@@ -29,6 +29,9 @@ impl LiveRestMapper {
         format: WireFormat,
     ) -> Result<InformerSpec, NotCacheable> {
         let discovered = self.current.load();
+        if gvr.is_events() {
+            return Err(NotCacheable::Events);
+        }
         match self.cacheable_by(&discovered, gvr) {
             Ok(()) => self.spec_of(&discovered, gvr, format),
             Err(NotCacheable::PerhapsAggregated) => {

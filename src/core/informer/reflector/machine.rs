@@ -158,7 +158,7 @@ impl<L: ListerWatcher> Machine<L> {
         let is_unknown = self.watch_list_support == WatchListSupport::Unknown;
         let event = tokio::select! {
             biased;
-            event = session.next(self.config.silence_limit, self.liveness()) => event,
+            event = session.next(self.config.silence_limit, None) => event,
             () = self.watch_lists.failing(), if is_unknown => {
                 self.writer.discard(relist);
                 return ControlFlow::Continue(self.enter(Action::ListPages));

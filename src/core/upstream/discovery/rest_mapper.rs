@@ -82,6 +82,10 @@ pub enum NotCacheable {
     /// The API server does not support both LIST and WATCH of the resource.
     #[error("it can't be both listed and watched")]
     Verbs,
+    /// A library program can't cache Events: its listers would lack the newest change until another
+    /// one comes.
+    #[error("a program's cache of events would lack the newest change")]
+    Events,
     /// The plural of the resource is `watch` or `proxy`. The API server would read the path of
     /// its list as one of the deprecated paths with this prefix, so the resource can't be
     /// listed in all namespaces.

@@ -29,12 +29,8 @@ pub enum Miss {
 
 impl Miss {
     /// Returns the miss of a LIST if the cache of `informer` could not be proven fresh. The LIST is
-    /// forwarded if the informer has a free permit. A LIST of a cache without bookmarks needs none:
-    /// it is rarely proven while little changes, and then there are few objects.
+    /// forwarded if the informer has a free permit.
     pub(in crate::server) fn without_proof(informer: &Informer) -> Self {
-        if informer.reader().shares_versions() {
-            return Self::Forward(Reason::Unproven);
-        }
         Self::ForwardLimited(Reason::Unproven, Arc::clone(informer.unproven_permits()))
     }
 

@@ -64,12 +64,16 @@ pub(super) async fn prove<S>(
             (&of_object, Duration::ZERO)
         }
         Plan::Get { .. } => return Ok(Ok(None)),
-        Plan::List { proof_request, .. } if is_lone && informer.needs_call(asked_at) => {
-            let _share = share(proof_request)?;
-            return Ok(match informer.prove_soon().await {
-                Some(proof) => Ok(Some(proof)),
-                None => Err(ProofError::TooDear),
-            });
+        Plan::List { proof_request, .. }
+            if is_lone
+                && informer.needs_call(asked_at)
+                && !informer.is_isolated(&proof_request.selection) =>
+        {
+            let proof = match share(&ProofRequest::default()) {
+                Ok(_share) => informer.prove_soon().await,
+                Err(_) => None,
+            };
+            return Ok(proof.map(Some).ok_or(ProofError::TooDear));
         }
         Plan::List { proof_request, .. } => (proof_request, Duration::ZERO),
         Plan::Watch { proof_request, .. } => (proof_request, WATCH_BATCH_WAIT),

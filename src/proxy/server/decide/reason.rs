@@ -75,8 +75,8 @@ pub enum Reason {
     Forbidden,
     /// The API server does not serve the resource in this format.
     NoSuchFormat,
-    /// The request is for the most recent state of one object, or of a Table without objects. The
-    /// API server is asked for it.
+    /// The request is for the most recent state of one object, of a Table without objects, or of
+    /// events. The API server is asked for it.
     Consistent,
     /// The request is for the most recent state, and the cache could not be proven to have it.
     Unproven,
@@ -141,7 +141,8 @@ impl From<NotCacheable> for Reason {
             NotCacheable::Aggregated | NotCacheable::PerhapsAggregated => Self::Aggregated,
             // The only resource that `App` excludes.
             NotCacheable::Excluded => Self::Secrets,
-            NotCacheable::Never => Self::Never,
+            // Only for library programs are Events excluded.
+            NotCacheable::Never | NotCacheable::Events => Self::Never,
         }
     }
 }

@@ -75,7 +75,10 @@ impl Scene {
         let object = answer.json();
         assert_eq!(object["metadata"]["name"], name(number), "{answer}");
         let shown = version(&object);
-        assert!(shown >= acknowledged, "{acknowledged} was written: {answer}");
+        assert!(
+            shown >= acknowledged,
+            "{acknowledged} was written: {answer}"
+        );
         answer
     }
 

@@ -98,7 +98,8 @@ fn is_of_session(row: &Row) -> bool {
         || ["{next}", "{next-bare}"]
             .iter()
             .any(|token| row.target.contains(token));
-    let is_cached = matches!(row.answerer.as_str(), "cache" | "consistent");
+    let mut answerers = row.answerer.split('|');
+    let is_cached = answerers.all(|answerer| matches!(answerer, "cache" | "consistent"));
     is_cached && !row.is_watch() && !is_of_version
 }
 

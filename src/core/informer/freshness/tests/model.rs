@@ -590,9 +590,7 @@ fn run(seed: u64, reads: Reads) -> (u32, BrokenRule) {
         .enable_time()
         .start_paused(true)
         .build();
-    runtime
-        .expect("a runtime")
-        .block_on(run_world(seed, reads))
+    runtime.expect("a runtime").block_on(run_world(seed, reads))
 }
 
 fn cases() -> u64 {
@@ -640,8 +638,10 @@ fn the_model_notices_each_broken_rule() {
         "a torn pair was not noticed"
     );
     let rule = Mutation::ListInFlightProven;
-    let is_noticed = OVERTAKEN
-        .iter()
-        .any(|seed| mutation::with(rule, || run(*seed, Reads::Lists)).1.is_some());
+    let is_noticed = OVERTAKEN.iter().any(|seed| {
+        mutation::with(rule, || run(*seed, Reads::Lists))
+            .1
+            .is_some()
+    });
     assert!(is_noticed, "{rule:?} was not noticed");
 }

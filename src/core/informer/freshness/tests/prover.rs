@@ -333,7 +333,11 @@ async fn the_gets_of_a_crowd_share_barriers_that_are_sent_after_they_arrived() {
         .await;
     let versions: Vec<_> = proofs
         .iter()
-        .map(|proof| proof.as_ref().map(|proof| proof.snapshot.resource_version()))
+        .map(|proof| {
+            proof
+                .as_ref()
+                .map(|proof| proof.snapshot.resource_version())
+        })
         .collect();
     let current = *world.server.current.lock();
     assert_eq!(versions, [Some(current); 200]);

@@ -87,13 +87,10 @@ pub(super) fn without_proof(
     if let Plan::Get { .. } = read.plan {
         return Err(Reason::Unproven.into());
     }
-    if let ProofError::TooDear = unproven {
-        return Err(Reason::Consistent.into());
-    }
-    let lasting = match unproven {
-        ProofError::Isolated => Some(Reason::CacheDiffers),
-        ProofError::UpstreamUnproven => Some(Reason::Unproven),
-        _ => None,
+    let lasting = match (unproven, &read.plan) {
+        (ProofError::TooDear, Plan::Watch { .. }) => Some(Reason::Consistent),
+        (ProofError::TooDear, _) => return Err(Reason::Consistent.into()),
+        (unproven, _) => lasting_reason(unproven),
     };
     if let Some(reason) = lasting {
         return Err(Miss::lasting(reason, &read.plan, informer));
@@ -103,6 +100,15 @@ pub(super) fn without_proof(
             watch::without_proof(unproven, read, terms, informer, delivery)
         }
         Plan::Get { .. } | Plan::List { .. } => Err(Miss::without_proof(informer)),
+    }
+}
+
+/// Returns why reads are forwarded if `unproven` will last, so that a later proof is unlikely, too.
+fn lasting_reason(unproven: &ProofError) -> Option<Reason> {
+    match unproven {
+        ProofError::Isolated => Some(Reason::CacheDiffers),
+        ProofError::UpstreamUnproven => Some(Reason::Unproven),
+        _ => None,
     }
 }
 
