@@ -5,6 +5,7 @@
 pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod comparable;
+pub(crate) mod events;
 pub(crate) mod faulty;
 pub(crate) mod history;
 pub(crate) mod normalise;

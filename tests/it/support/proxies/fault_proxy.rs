@@ -48,6 +48,8 @@ pub(crate) enum CutPoint {
     Now,
     /// After at most this many bytes of the next chunk, and before the chunk's end.
     Within(usize),
+    /// After this many bytes, however many chunks they are.
+    After(usize),
 }
 
 /// A running fault proxy; it and all its connections end when this is dropped.
@@ -306,6 +308,10 @@ struct FaultyBody {
     cut: Pin<Box<dyn Future<Output = CutPoint> + Send>>,
     /// How many bytes may still pass after a cut was ordered; `None` before.
     left: Option<usize>,
+    /// True if these bytes may be several chunks.
+    spans_chunks: bool,
+    /// True if the connection may not have sent the last bytes that passed.
+    has_unsent: bool,
     is_silent: watch::Receiver<bool>,
     silence_end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     control: Arc<Control>,
@@ -330,6 +336,8 @@ impl FaultyBody {
             inner,
             cut,
             left: None,
+            spans_chunks: false,
+            has_unsent: false,
             is_silent,
             silence_end: None,
             control,
@@ -379,9 +387,14 @@ impl FaultyBody {
         let (Some(left), Ok(mut data)) = (self.left, frame.into_data()) else {
             return Frame::data(Bytes::new());
         };
-        // Always cut inside the chunk, because its end may be the end of a frame.
-        data.truncate(left.min(data.len().saturating_sub(1)));
-        self.left = Some(0);
+        // Always cut a single chunk before its end, which may be the end of a frame.
+        let most = data.len().saturating_sub(usize::from(!self.spans_chunks));
+        data.truncate(left.min(most));
+        self.left = Some(match self.spans_chunks {
+            true => left - data.len(),
+            false => 0,
+        });
+        self.has_unsent = true;
         Frame::data(data)
     }
 }
@@ -398,12 +411,18 @@ impl Body for FaultyBody {
         if this.left.is_none()
             && let Poll::Ready(cut) = this.cut.as_mut().poll(context)
         {
+            this.spans_chunks = matches!(cut, CutPoint::After(_));
             this.left = Some(match cut {
                 CutPoint::Now => 0,
-                CutPoint::Within(bytes) => bytes,
+                CutPoint::Within(bytes) | CutPoint::After(bytes) => bytes,
             });
         }
         if this.left == Some(0) {
+            // The connection sends what has passed only while it waits for the body.
+            if std::mem::take(&mut this.has_unsent) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             return Poll::Ready(Some(Err("cut".to_owned())));
         }
         std::task::ready!(this.poll_unless_silenced(context));

@@ -10,7 +10,7 @@ use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::frames::{Format, Item, decode_list, split_list};
 
 /// The collections to walk with their formats: cluster-wide and namespaced, built-in and custom.
-const COLLECTIONS: [(&str, &[Format]); 5] = [
+const COLLECTIONS: [(&str, &[Format]); 6] = [
     ("/api/v1/configmaps", &[Format::Json, Format::Protobuf]),
     (
         "/api/v1/namespaces/a-b/configmaps",
@@ -18,6 +18,10 @@ const COLLECTIONS: [(&str, &[Format]); 5] = [
     ),
     ("/api/v1/pods", &[Format::Json, Format::Protobuf]),
     ("/apis/batch/v1/jobs", &[Format::Json, Format::Protobuf]),
+    (
+        "/api/v1/namespaces/news/events",
+        &[Format::Json, Format::Protobuf],
+    ),
     ("/apis/suite.kubefan.io/v1/shapes", &[Format::Json]),
 ];
 const SELECTORS: [&str; 4] = [

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 /// The resources in the tests' cluster with Tables that kubefan prints.
-pub(super) const PRINTED: [&str; 15] = [
+pub(super) const PRINTED: [&str; 16] = [
     "configmaps",
     "pods",
     "nodes",
@@ -23,6 +23,7 @@ pub(super) const PRINTED: [&str; 15] = [
     "daemonsets",
     "persistentvolumes",
     "endpointslices",
+    "events",
     "shapes",
 ];
 const NOT_ENCODED: &[u8] = b"-._~!$&'()*+,;=:@/?%{}[]";

@@ -3,6 +3,8 @@
 
 mod definitions;
 mod epoch;
+mod events;
+mod events_in_cuts;
 mod faults;
 mod goaway;
 mod isolation;
@@ -11,3 +13,4 @@ mod restart_of_real_clients;
 mod restart_of_shards;
 mod rolling_upgrade;
 mod suspended;
+mod torn_events;

@@ -3,11 +3,13 @@
 mod deadlines;
 mod deprecated_paths;
 mod documents;
+mod events;
 mod forwarded_tables;
 mod gzip;
 mod headers;
 mod managed_fields;
 mod odd_columns;
+mod printed_events;
 mod printed_tables;
 mod representations;
 mod scopes;
