@@ -64,12 +64,24 @@ impl ContinueToken {
     /// # Panics
     /// Never: structs of text and numbers can always be serialized.
     pub fn encode(&self) -> String {
+        self.encode_after("/")
+    }
+
+    /// Encodes the token as the API server does for a resource that it reads from etcd.
+    ///
+    /// # Panics
+    /// Never, as for [`ContinueToken::encode`].
+    pub fn encode_of_etcd(&self) -> String {
+        self.encode_after("")
+    }
+
+    fn encode_after(&self, prefix: &str) -> String {
         let fields = Fields {
             version: VERSION.to_owned(),
             // Resource versions are etcd revisions of 63 bits, so the cast does
             // not change the value.
             resource_version: self.resource_version.map_or(-1, |version| version.0 as i64),
-            start: format!("/{}", self.start),
+            start: format!("{prefix}{}", self.start),
         };
         let json = serde_json::to_string(&fields).expect("plain structs always serialize");
         URL_SAFE_NO_PAD.encode(escape_as_go(&json))

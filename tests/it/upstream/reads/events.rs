@@ -108,7 +108,12 @@ async fn changes_prove_the_cache_and_lists_show_what_was_acknowledged() {
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
         let acknowledged = Arc::clone(&acknowledged);
-        writers.spawn(write(writer, direct.clone(), namespace.clone(), acknowledged));
+        writers.spawn(write(
+            writer,
+            direct.clone(),
+            namespace.clone(),
+            acknowledged,
+        ));
     }
     for path in collections(&namespace) {
         for format in FORMATS {

@@ -55,7 +55,7 @@ pub(super) async fn list(
     let encoder = collection.encoder_for(read.representation);
     let turn = delivery.turn().await;
     let room = delivery.room_for_bodies();
-    let (parts, has_more) = parts(&encoder, snapshot, selection, page, room).await;
+    let (parts, has_more) = parts(&encoder, snapshot, read, (selection, page), room).await;
     drop(turn);
     super::check_printed(collection, &encoder)?;
     pin(has_more);
@@ -80,8 +80,8 @@ fn holding(answer: Answer, age: SnapshotAge) -> Answer {
 async fn parts(
     encoder: &Arc<Encoder>,
     snapshot: &Snapshot,
-    selection: &Arc<Selection>,
-    page: &Page,
+    read: &Read,
+    (selection, page): (&Arc<Selection>, &Page),
     mut room: RoomForBodies,
 ) -> (ListParts<ListBodies>, bool) {
     let mut budget = CoopBudget::new();
@@ -108,9 +108,13 @@ async fn parts(
     }
     let last = last.filter(|_| items.len() == limit);
     let next = last.and_then(|last| next_page(snapshot, selection, &last.key));
-    let (token, remaining) = next.as_ref().map_or(("", None), |(token, remaining)| {
-        (token.as_str(), *remaining)
-    });
+    let (token, remaining) = match &next {
+        None => (String::new(), None),
+        Some((token, remaining)) if read.spec.resource.gvr.is_events() => {
+            (token.encode_of_etcd(), *remaining)
+        }
+        Some((token, remaining)) => (token.encode(), *remaining),
+    };
     let bodies = match items.take_bodies() {
         Some(bodies) => room.holding(bodies),
         None => {
@@ -120,7 +124,7 @@ async fn parts(
     };
     let metadata = ListMetadata {
         resource_version: snapshot.resource_version(),
-        continue_token: token,
+        continue_token: &token,
         remaining_item_count: remaining,
         shard: selection.shard.as_ref(),
     };
@@ -134,7 +138,7 @@ fn next_page(
     snapshot: &Snapshot,
     selection: &Selection,
     last: &ObjectKey,
-) -> Option<(String, Option<u64>)> {
+) -> Option<(ContinueToken, Option<u64>)> {
     // A list of one name has at most one item and no next page.
     if selection.name().is_some() {
         return None;
@@ -150,5 +154,5 @@ fn next_page(
     let remaining = selection
         .is_unfiltered()
         .then(|| snapshot.count_after(namespace, last.as_str()) as u64);
-    Some((token.encode(), remaining))
+    Some((token, remaining))
 }
