@@ -44,7 +44,7 @@ const PLACE_WAIT: Duration = Duration::from_secs(5);
 /// How long a bridge may take from its first upstream watch until it is complete.
 const MAX_OPEN_TIME: Duration = Duration::from_secs(10);
 /// How long a bridge may take if no bookmarks come: only a later change completes it. This is less
-/// than [`PLACE_WAIT`], so bridges of other resources wait no longer than that for their places.
+/// than [`PLACE_WAIT`], so a bridge that waits for the place of such a bridge still gets it.
 const MAX_OPEN_TIME_WITHOUT_BOOKMARKS: Duration = Duration::from_secs(4);
 /// How long a complete bridge stores its events for clients that come later.
 const KEEP_TIME: Duration = Duration::from_secs(30);

@@ -135,7 +135,7 @@ impl BridgeWriter {
                 {
                     return (Vec::new(), BridgeProgress::Done);
                 }
-                if state.log.repeats(&object) {
+                if state.log.has(event_type, &object) {
                     return (Vec::new(), BridgeProgress::Continue);
                 }
             }
@@ -144,8 +144,9 @@ impl BridgeWriter {
             let mut entries = state.log.new_entries(1);
             entries.push(&Arc::new(event));
             state.log.append(entries, now);
-            let newest = ResourceVersion(u64::MAX);
-            let evicted = state.log.evict(retention, now, usize::MAX, newest);
+            // Its watches begin with no snapshot, so events of the open version need not stay.
+            let evict_all = ResourceVersion(u64::MAX);
+            let evicted = state.log.evict(retention, now, usize::MAX, evict_all);
             if !shares_versions {
                 return (evicted, self.shared.advance(state, version));
             }
@@ -216,7 +217,8 @@ impl Drop for BridgeWriter {
             if matches!(state.phase, Phase::Gathering | Phase::Open) {
                 state.phase = Phase::Failed;
             }
-            state.log.forget(state.reached)
+            let newest = state.log.newest().unwrap_or_default();
+            state.log.forget(state.reached.max(newest))
         });
         drop(evicted);
     }

@@ -154,6 +154,14 @@ impl Event {
         self.in_block && self.event_type == EventType::Deleted
     }
 
+    /// Returns true if a change of `object` that has the version of this event is this change.
+    pub(in crate::cache) fn repeats(&self, event_type: EventType, object: &Object) -> bool {
+        let is_deletion = |event_type| event_type == EventType::Deleted;
+        self.object.key == object.key
+            && self.object.uid() == object.uid()
+            && is_deletion(self.event_type) == is_deletion(event_type)
+    }
+
     /// Returns the event type that this change has for a client that sees only the objects of
     /// `selection`, or `None` if that client does not see the change. Guarded by
     /// `model_needs_the_previous_object`.

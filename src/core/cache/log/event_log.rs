@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::api::{Object, ResourceVersion};
+use crate::api::{EventType, Object, ResourceVersion};
 use crate::cache::log::batch::{Batch, batch_length};
 use crate::cache::log::charge::LogBytes;
 use crate::cache::log::event::Event;
@@ -168,14 +168,12 @@ impl EventLog {
         self.tip() - open as u64
     }
 
-    /// Returns true if the log has an event of the version of `object`, for this object.
-    pub(in crate::cache) fn repeats(&self, object: &Object) -> bool {
-        let is_same =
-            |event: &Event| event.object.key == object.key && event.object.uid() == object.uid();
+    /// Returns true if the log has this change of `object`, which has the newest version.
+    pub(in crate::cache) fn has(&self, event_type: EventType, object: &Object) -> bool {
         let newest_first = self.entries.iter().rev().map(|entry| &*entry.event);
         newest_first
             .take_while(|event| event.resource_version == object.resource_version)
-            .any(is_same)
+            .any(|event| event.repeats(event_type, object))
     }
 
     /// Returns the version of the newest event; `None` if the log has none.

@@ -42,7 +42,7 @@ impl OpenVersion {
     ) -> Option<Update> {
         let version = object.resource_version;
         let is_open = self.version() == Some(version);
-        if is_open && self.has(&object) {
+        if is_open && self.has(event_type, &object) {
             return None;
         }
         let newest = self.version().unwrap_or(content.applied);
@@ -124,12 +124,11 @@ impl OpenVersion {
         self.changes.first().map(|change| change.resource_version)
     }
 
-    /// Returns true if `object`, which has the open version, was changed already: an object changes
-    /// at most once at a version.
-    fn has(&self, object: &Object) -> bool {
-        let known = |change: &Arc<Event>| {
-            change.object.key == object.key && change.object.uid() == object.uid()
-        };
+    /// Returns true if the change of `object`, which has the open version, was received before. An
+    /// object changes once at a version, but an upstream kubefan may add a deletion at it, from the
+    /// block of a relist.
+    fn has(&self, event_type: EventType, object: &Object) -> bool {
+        let known = |change: &Arc<Event>| change.repeats(event_type, object);
         self.changes.iter().any(known) && !mutation::is_active(Mutation::OpenVersionRepeated)
     }
 

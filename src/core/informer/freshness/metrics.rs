@@ -51,7 +51,7 @@ impl FreshnessMetrics {
                 ProofMethod::Recent | ProofMethod::Any => return,
             },
             // Nothing is wrong: the API server answers instead.
-            Err(ProofError::TooDear) => return,
+            Err(ProofError::TooCostly) => return,
             Err(_) => &self.unproven,
         };
         counter.fetch_add(1, Ordering::Relaxed);

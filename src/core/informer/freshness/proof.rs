@@ -51,9 +51,10 @@ pub enum ProofError {
     /// The upstream is a kubefan, and has answered with a state that may be older than the request.
     #[error("the upstream is a kubefan that may answer with older states")]
     UpstreamUnproven,
-    /// No proof was tried: it would probably cost the API server more than the read itself.
+    /// No barrier was tried, or the watch did not reach it soon. Any other proof would probably cost
+    /// the API server more than the read itself.
     #[error("the API server answers the read for less than a proof")]
-    TooDear,
+    TooCostly,
     /// The cache and the verification list have equal versions, but different objects.
     #[error("the cache differs from the API server")]
     CacheDiffers,

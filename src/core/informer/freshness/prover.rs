@@ -114,10 +114,10 @@ impl<P: FreshnessProbe> Prover<P> {
     pub(super) async fn prove_soon(&self) -> Result<Proof, ProofError> {
         // A barrier that was sent meanwhile may have been missed.
         if !self.may_prove_soon() {
-            return Err(ProofError::TooDear);
+            return Err(ProofError::TooCostly);
         }
         let proof = timeout(SOON, self.prove_by_barriers()).await;
-        let proof = proof.unwrap_or(Err(ProofError::TooDear));
+        let proof = proof.unwrap_or(Err(ProofError::TooCostly));
         let mut barriers = self.lone_barriers.lock();
         match proof {
             Ok(_) => barriers.reached(),

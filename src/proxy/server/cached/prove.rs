@@ -71,9 +71,10 @@ pub(super) async fn prove<S>(
         {
             let proof = match share(&ProofRequest::default()) {
                 Ok(_share) => informer.prove_soon().await,
+                // The limit is for proofs; the API server answers this list for less.
                 Err(_) => None,
             };
-            return Ok(proof.map(Some).ok_or(ProofError::TooDear));
+            return Ok(proof.map(Some).ok_or(ProofError::TooCostly));
         }
         Plan::List { proof_request, .. } => (proof_request, Duration::ZERO),
         Plan::Watch { proof_request, .. } => (proof_request, WATCH_BATCH_WAIT),

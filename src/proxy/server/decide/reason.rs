@@ -141,7 +141,7 @@ impl From<NotCacheable> for Reason {
             NotCacheable::Aggregated | NotCacheable::PerhapsAggregated => Self::Aggregated,
             // The only resource that `App` excludes.
             NotCacheable::Excluded => Self::Secrets,
-            // Only for library programs are Events excluded.
+            // Events are excluded only for library programs.
             NotCacheable::Never | NotCacheable::Events => Self::Never,
         }
     }

@@ -14,13 +14,13 @@ use crate::support::programs::kubefan::Kubefan;
 
 const PROOF: &str = "x-kubefan-proof";
 const OBJECTS: usize = 200;
-/// How often each object is read between two looks at the API server's counter.
+/// How many rounds must cost few GETs.
 const ROUNDS: usize = 10;
-/// The most of these GETs that may reach the API server.
-const MOST_FORWARDED: f64 = (OBJECTS * ROUNDS / 4) as f64;
+/// The most GETs of a round that may reach the API server then.
+const MOST_FORWARDED: f64 = (OBJECTS / 4) as f64;
 /// On a machine that pauses, kubefan forwards crowds for some seconds. It must have gone back to
 /// proofs before the end of this time.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// ConfigMaps that change, behind a kubefan.
 struct Scene {
@@ -88,16 +88,13 @@ impl Scene {
         self.server.metric("apiserver_request_total", &labels).await
     }
 
-    /// Reads all objects concurrently, several times. Returns how many GETs the API server has
-    /// answered for this, and how many answers had a proof.
+    /// Reads all objects concurrently. Returns how many GETs the API server has answered for this,
+    /// and how many answers had a proof.
     async fn read_all(&self, client: &Client) -> (f64, usize) {
         let before = self.gets().await;
-        let mut proven = 0;
-        for _ in 0..ROUNDS {
-            let reads = (0..OBJECTS).map(|number| self.read(client, number));
-            let answers = join_all(reads).await;
-            proven += answers.iter().filter(|answer| is_proven(answer)).count();
-        }
+        let reads = (0..OBJECTS).map(|number| self.read(client, number));
+        let answers = join_all(reads).await;
+        let proven = answers.iter().filter(|answer| is_proven(answer)).count();
         (self.gets().await - before, proven)
     }
 }
@@ -122,15 +119,16 @@ async fn a_crowd_of_gets_costs_few_gets_while_the_resource_changes() {
     let client = scene.kubefan.client();
     let deadline = Instant::now() + LIMIT;
     let reading = async {
-        loop {
+        let mut good = 0;
+        while good < ROUNDS {
             let (forwarded, proven) = scene.read_all(&client).await;
             let summary = format!("{forwarded} GETs at the API server, {proven} proven answers");
             println!("{summary}");
             if forwarded <= MOST_FORWARDED {
-                assert!(proven > OBJECTS * ROUNDS / 2, "{summary}");
-                break;
+                assert!(proven > OBJECTS / 2, "{summary}");
+                good += 1;
             }
-            assert!(Instant::now() < deadline, "{summary}");
+            assert!(Instant::now() < deadline, "{good} good rounds; {summary}");
         }
         // One GET after another is no crowd.
         for number in 0..OBJECTS / 10 {

@@ -19,6 +19,8 @@ use crate::support::programs::kubefan::Kubefan;
 use crate::upstream::differential::comparable_body;
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// After changes that came late, kubefan forwards for ten seconds.
+const PROVEN: Duration = Duration::from_secs(240);
 const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
 const PROOF: &str = "x-kubefan-proof";
 /// So many write without a pause that a change comes soon after each barrier.
@@ -99,8 +101,8 @@ async fn pages(direct: &Client, through: &Client, path: &str, format: Format) ->
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn changes_prove_the_cache_and_lists_show_what_was_acknowledged() {
-    let server = shared();
-    let kubefan = Kubefan::start(server, &[]).await;
+    let server = private().await;
+    let kubefan = Kubefan::start(&server, &[]).await;
     let (direct, through) = (server.client(), kubefan.client());
     let namespace = server.namespace("busy").await;
     fill_caches(&through, &namespace).await;
@@ -117,7 +119,7 @@ async fn changes_prove_the_cache_and_lists_show_what_was_acknowledged() {
     }
     for path in collections(&namespace) {
         for format in FORMATS {
-            let answer = eventually(&path, LIMIT, async || {
+            let answer = eventually(&path, PROVEN, async || {
                 let written = acknowledged
                     .lock()
                     .clone()

@@ -130,11 +130,7 @@ async fn no_answer_has_the_objects_of_other_shards() {
         (format!("{path}?{quarter}"), Some(v1beta1), 429),
         (format!("{path}?{quarter}"), Some(right), 429),
         (format!("{path}?{quarter}&watch=1"), Some(right), 429),
-        (
-            format!("/api/v1/namespaces/{namespace}/events?{quarter}"),
-            None,
-            429,
-        ),
+        (format!("/api/v1/componentstatuses?{quarter}"), None, 429),
         (
             format!("/api/v1/watch/namespaces/{namespace}/configmaps?{quarter}"),
             None,

@@ -111,6 +111,10 @@ async fn each_page_of_a_long_table_is_the_same_through_kubefan() {
         for selector in ["", "&labelSelector=part%3Dodd"] {
             for include in ["None", "Metadata", "Object"] {
                 for version in ["", NOT_OLDER, "&resourceVersion=0"] {
+                    if (path, include, version) == (&maps, "None", "") {
+                        // Only the API server answers it, while nothing changes.
+                        continue;
+                    }
                     let first =
                         format!("{path}?limit={LIMIT}&includeObject={include}{selector}{version}");
                     let wanted = pages(&direct, &first, false).await;

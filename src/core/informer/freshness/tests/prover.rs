@@ -292,7 +292,9 @@ async fn a_crowd_of_gets_is_proven_by_barriers_that_the_watch_reaches_soon() {
     // The cache has not changed since its first list.
     assert_eq!(world.prove_soon(Some(5)).await, forwarded);
     world.change();
-    assert_eq!(world.prove_soon(Some(5)).await, by_barrier);
+    for _ in 0..4 {
+        assert_eq!(world.prove_soon(Some(5)).await, by_barrier);
+    }
     // The second barrier that the watch misses is one too many.
     assert_eq!(world.prove_soon(None).await, missed);
     assert_eq!(world.prove_soon(Some(100)).await, missed);

@@ -84,12 +84,14 @@ pub(super) fn without_proof(
     informer: &Informer,
     delivery: &Delivery<'_>,
 ) -> CacheAnswer {
-    if let Plan::Get { .. } = read.plan {
-        return Err(Reason::Unproven.into());
-    }
+    let too_costly = match read.need {
+        Need::MostRecent => Reason::Consistent,
+        Need::NotOlderThan(_) | Need::At(_) => Reason::AheadOfCache,
+    };
     let lasting = match (unproven, &read.plan) {
-        (ProofError::TooDear, Plan::Watch { .. }) => Some(Reason::Consistent),
-        (ProofError::TooDear, _) => return Err(Reason::Consistent.into()),
+        (ProofError::TooCostly, Plan::Watch { .. }) => Some(too_costly),
+        (ProofError::TooCostly, _) => return Err(too_costly.into()),
+        (_, Plan::Get { .. }) => return Err(Reason::Unproven.into()),
         (unproven, _) => lasting_reason(unproven),
     };
     if let Some(reason) = lasting {

@@ -144,7 +144,7 @@ impl Sessions {
             return proven_since_seen;
         }
         if reader.applied() >= Some(seen.version)
-            // Events may reach it only with a later change.
+            // A cache of Events may reach it only with a later change.
             || !reader.shares_versions() && reader
                 .wait_for(seen.version, Instant::now() + CATCH_UP_WAIT)
                 .await
