@@ -84,7 +84,8 @@ impl Kind {
     /// The server does not answer, for example while kubefan's cache fills.
     pub(super) async fn version(self, client: &Client) -> Result<String, String> {
         let resource = self.resource();
-        let none = format!("/api/v1/{resource}?resourceVersion=0&fieldSelector=metadata.name%3D0");
+        let none =
+            format!("/api/v1/{resource}?resourceVersion=0&fieldSelector=metadata.namespace%3D0");
         let list = client.get(&none).await.is(200)?.json();
         let version = list["metadata"]["resourceVersion"].as_str();
         Ok(version.expect("a version").to_owned())
