@@ -25,12 +25,11 @@ use crate::upstream::{ResourceClient, Scope};
 /// the API server is slow, a thousand readers must not cause a thousand lists. Guarded by
 /// `unproven_reads_are_forwarded_a_few_concurrently`.
 const MAX_UNPROVEN_FORWARDS: usize = 2;
-/// How many LISTs may be forwarded concurrently, per informer, while they can't be proven for long:
-/// those of isolated selections, which the API server answers from a part of the objects, or all
-/// while a kubefan upstream proves nothing.
+/// How many LISTs may be forwarded concurrently, per informer, if no proof will come soon: those of
+/// isolated selections, which the API server answers from a part of the objects, or all while an
+/// upstream kubefan proves nothing.
 const MAX_LASTING_LISTS: usize = 8;
-/// How many WATCHes may be forwarded concurrently, per informer, while they can't be proven for
-/// long.
+/// The same for WATCHes, and for those of Events that no change proves soon.
 const MAX_LASTING_WATCHES: usize = 100;
 
 /// How long a proof waits for the list after a change of the resource's definition.

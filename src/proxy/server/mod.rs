@@ -24,7 +24,7 @@
 //! tables      the plan, the informer       the collection that shows objects as rows of a Table,
 //!                                          if the client asks for one; otherwise the informer
 //! sessions/   the caller, the plan         what the user's session needs, if the resource has sessions
-//! crowds      the caller, the plan         the place of a GET among those that wait, held until the
+//! crowds      the caller, the plan         the place of a read among those that wait, held until the
 //!                                          head of its answer is there
 //! prove       the plan, the informer       the proof that the cache is fresh, if one is needed
 //! in_flight   the verb, the caller         a seat that is held until the answer was sent, or a

@@ -54,7 +54,10 @@ impl WatchFrom {
             (Self::After(version), _) => Ok((Start::resumed(state, version)?, None)),
             (Self::Tip, Some(applied)) => {
                 let newest = applied.max(state.log.newest().unwrap_or_default());
-                Ok((Start::after(state, newest)?.or_open(state), None))
+                Ok((
+                    Start::after(state, newest)?.within_open_version(state),
+                    None,
+                ))
             }
             (Self::Snapshot, Some(applied)) => {
                 Ok((Start::after(state, applied)?, shared.snapshot(state)))
@@ -88,12 +91,12 @@ impl Start {
             // `versions_of_an_earlier_epoch_expire_and_do_not_wait`.
             return Err(state.expired(version));
         }
-        Ok(Self::after(state, version)?.or_open(state))
+        Ok(Self::after(state, version)?.within_open_version(state))
     }
 
     /// Returns the start of a client that has some changes of the open version, if the start is
     /// this version: the client needs the changes that are still to come.
-    fn or_open(self, state: &State) -> Self {
+    fn within_open_version(self, state: &State) -> Self {
         let is_open = self.is_ahead && state.log.newest() == Some(self.version);
         match state.applied().filter(|_| is_open) {
             Some(applied) => Self {

@@ -202,7 +202,7 @@ impl Decoder {
         object(head, message, keep(message))
     }
 
-    /// Gives fields with empty values those of the fields that stand in for them.
+    /// Replaces each empty value of [`SelectableFields::substitutes`] by that of its second field.
     fn substitute(&self, values: &mut Values<'_>) {
         for &(field, substitute) in &self.trees.substitutes {
             if values[field].as_deref().is_none_or(str::is_empty) {

@@ -36,8 +36,9 @@
 //!   `concurrency::GroupCommit`. Several different scopes are listed side by side, or by one call
 //!   for all objects of the cache if that is cheaper.
 //! - **Crowds of GETs** share barriers, as long as the watch reaches them at once
-//!   (`a_crowd_of_gets_is_proven_by_barriers_that_the_watch_reaches_soon`). The API server answers
-//!   any other GET of the most recent state.
+//!   (`a_crowd_of_gets_is_proven_by_barriers_that_the_watch_reaches_soon`). With
+//!   `Strict`, any other GET of the most recent state is forwarded. Single Tables without objects,
+//!   and Events, get only such barriers.
 //! - **Small scopes** do not wait for slow calls: after half a second without a free call they get
 //!   a separate call (`a_small_scope_does_not_wait_for_slow_lists`).
 //! - **Time limit.** `time_limit.rs`: 3 s, or as long as a direct list would take.
@@ -111,7 +112,7 @@ const CROWD_SPACING: CallSpacing = CallSpacing {
     after_large_group: Duration::from_millis(5),
 };
 
-/// How long a read waits for a barrier that no verification list follows, those before it included.
+/// How long a read waits for such a barrier in all. It may first wait for the barriers in flight.
 const SOON_WITH_OTHERS: Duration = Duration::from_millis(50);
 
 /// How long a request of few objects waits for calls in flight before it gets a separate call.
@@ -266,11 +267,11 @@ impl<P: FreshnessProbe> Freshness<P> {
         proof
     }
 
-    /// Returns a proof of all objects of the cache, for a GET of a crowd, or `None` if there is
-    /// probably none soon. It contains all writes that were acknowledged before this call.
+    /// Returns a proof of all objects of the cache, for a GET of a crowd or for a single Table without
+    /// objects, or `None` if there is probably none soon. It contains all writes that were acknowledged before this call.
     ///
     /// Concurrent callers share barriers. There are no verification lists, because the API server
-    /// answers the GETs for less. If the watch misses the barriers, the result is `None` for some
+    /// answers these reads for less. If the watch misses the barriers, the result is `None` for some
     /// seconds, without a call. Cancel safe.
     pub async fn prove_soon(&self) -> Option<Proof> {
         let has_isolated = || self.isolated_selections() > 0;

@@ -26,8 +26,8 @@ pub(in crate::config) struct Cache {
         "x-example" = EXAMPLE
     ))]
     pub(in crate::config) resources: Vec<CachedResource>,
-    /// Cache every resource that can be cached, from the start. Name none in `cache.resources` then,
-    /// except for those with other keys.
+    /// Cache every resource that can be cached, except Events, from the start. Name none in
+    /// `cache.resources` then, except for those with other keys.
     #[schemars(extend("x-live" = true, "x-help" = true))]
     pub(in crate::config) all: bool,
     /// Resources that are never cached, such as secrets or deployments.apps: their reads are

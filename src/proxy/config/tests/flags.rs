@@ -119,7 +119,7 @@ fn the_help_names_flags_and_the_first_sentence_is_enough() {
         ),
         (
             "cache.all",
-            "Cache every resource that can be cached, from the start",
+            "Cache every resource that can be cached, except Events, from the start",
         ),
         (
             "limits.maxHeaderBytes",

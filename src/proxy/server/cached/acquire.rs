@@ -21,9 +21,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// Returns the informer for `read`, after its first list. If the read needs a resource version that
 /// the cache has not reached, this function also waits a moment for it.
 ///
-/// A GET starts no informer, and no read does unless `may_start` is true. Neither does a strict LIST
-/// of Events, because their cache can rarely be proven for it; one of a shard does, because it can't
-/// be forwarded. Any other consistent
+/// A GET starts no informer, and neither does any read unless `may_start` is true. A consistent
 /// LIST waits for the first list even if it is forwarded in the end: its answer is then at least as
 /// new as the cache's first state, so a watch that starts from the answer finds its start in the
 /// event log.
@@ -41,13 +39,6 @@ pub(super) async fn acquire(
     let informer = match (&read.plan, read.need) {
         (Plan::Get { .. }, _) => ready().ok_or(Reason::NotCached)?,
         (_, Need::At(_)) if !read.may_start_informer() => ready().ok_or(Reason::PastState)?,
-        (Plan::List { .. }, Need::MostRecent)
-            if read.spec.resource.gvr.is_events()
-                && informers.is_strict(&read.spec)
-                && !read.is_of_shard() =>
-        {
-            ready().ok_or(Reason::NotCached)?
-        }
         _ if !may_start => ready().ok_or(Reason::NotCached)?,
         _ => match timeout(SYNC_WAIT, synced_informer(informers, rest_mapper, read)).await {
             Ok(informer) => informer?,

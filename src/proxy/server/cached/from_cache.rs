@@ -23,7 +23,7 @@ use crate::server::answers::answer::Answer;
 use crate::server::answers::audit::{BY_CACHE, audited};
 use crate::server::answers::held::Held;
 use crate::server::answers::outcome::Outcome;
-use crate::server::decide::{Read, Reason};
+use crate::server::decide::{Need, Plan, Read, Reason};
 use crate::server::deliver::{
     Delivery, GzipCache, InitialChunkCache, charge_websocket, over_websocket, with_proof_header,
 };
@@ -71,7 +71,7 @@ struct Prepared {
     informer: Arc<Informer>,
     /// The collection that is read.
     collection: Arc<dyn Collection>,
-    /// Counts the read as waiting, if it is a GET of the most recent state.
+    /// Counts the read as waiting, if crowds of such reads are counted.
     waiting: Option<WaitingRead>,
     /// The proof that the cache is fresh.
     proof: ProofResult,
@@ -208,7 +208,8 @@ impl Caches {
         caller: &Caller,
         read: &Read,
     ) -> Result<Arc<Informer>, Miss> {
-        let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
+        let may_start = (matches!(caller, Caller::Trusted) || info.name.is_empty())
+            && !self.is_rarely_proven(read);
         if !read.representation.view.is_table() {
             return acquire(&self.informers, &self.rest_mapper, read, may_start).await;
         }
@@ -218,6 +219,16 @@ impl Caches {
                 self.tables.missed(read);
             }
         })
+    }
+
+    /// Returns true for a strict LIST of Events, which starts no cache, because most such LISTs are
+    /// forwarded in the end. One of a shard can't be forwarded.
+    fn is_rarely_proven(&self, read: &Read) -> bool {
+        matches!(read.plan, Plan::List { .. })
+            && read.need == Need::MostRecent
+            && read.spec.resource.gvr.is_events()
+            && self.informers.is_strict(&read.spec)
+            && !read.is_of_shard()
     }
 
     /// Returns how `caller` may read.

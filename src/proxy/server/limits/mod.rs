@@ -1,5 +1,5 @@
 //! The limits that requests share: seats, the shares of users, and the memory for what several
-//! clients share. Also counts the GETs that wait, to notice crowds of them.
+//! clients share. Also counts reads that wait, to notice crowds.
 
 pub(super) mod budgets;
 mod counts;

@@ -32,7 +32,7 @@ pub(in crate::server) struct Exchange {
     pub(in crate::server) audited: Option<AuditedRequest>,
     /// The place among the requests of the user, if kubefan has determined the user.
     pub(in crate::server) share: Option<RequestShare>,
-    /// Counts a GET of the most recent state as waiting until the head of its answer is there.
+    /// Counts the read as waiting until the head of its answer is there, if crowds are counted.
     pub(in crate::server) waiting: Option<WaitingRead>,
 }
 

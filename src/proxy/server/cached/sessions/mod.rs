@@ -38,7 +38,7 @@ use kubefan_core::api::{GroupVersionResource, ResourceVersion, Selection, WireFo
 use kubefan_core::informer::{Informer, InformerSet, LiveRestMapper, Proof};
 use parking_lot::Mutex;
 use session::{Claim, ContentHash, ScopeHash, Session};
-use table::{Key, Requester, StoredResource, Table};
+use table::{Key, Requester, SessionTable, StoredResource};
 use tokio::time::Instant;
 
 use crate::identity::Caller;
@@ -64,7 +64,7 @@ struct Inner {
     rest_mapper: Arc<LiveRestMapper>,
     /// False if no resource has sessions. Then there are none, and requests cost nothing here.
     are_used: AtomicBool,
-    table: Mutex<Table>,
+    table: Mutex<SessionTable>,
     hasher: RandomState,
     budget: Budget,
 }
@@ -92,7 +92,7 @@ impl Sessions {
                 informers,
                 rest_mapper,
                 are_used: AtomicBool::new(are_used),
-                table: Mutex::new(Table::new(most)),
+                table: Mutex::new(SessionTable::new(most)),
                 hasher: RandomState::new(),
                 budget,
             }),
@@ -103,7 +103,7 @@ impl Sessions {
     /// policy was not noted. `are_used` is false if no resource has sessions now.
     pub(in crate::server) fn clear(&self, are_used: bool) {
         self.inner.are_used.store(are_used, Ordering::Relaxed);
-        drop(self.with_table(Table::clear));
+        drop(self.with_table(SessionTable::clear));
     }
 
     /// Returns what `read` of `caller` needs from a cache. Call it before the cache is looked up.
@@ -281,7 +281,7 @@ impl Sessions {
 
     /// Reads or changes the table. `change` gets the present moment, which is read under the lock,
     /// so no change gets an earlier one than the change before.
-    fn with_table<T>(&self, change: impl FnOnce(&mut Table, Instant) -> T) -> T {
+    fn with_table<T>(&self, change: impl FnOnce(&mut SessionTable, Instant) -> T) -> T {
         let mut table = self.inner.table.lock();
         let result = change(&mut table, Instant::now());
         let garbage = table.take_garbage();

@@ -18,7 +18,7 @@ pub(super) const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
 
 /// The sessions of all users. Each method gets the present moment, which must not be earlier than
 /// that of the call before.
-pub(super) struct Table {
+pub(super) struct SessionTable {
     sessions: Generations<Key, Session>,
     /// When sessions were last forgotten. Writes that were sent before may not have been noted, or
     /// may not have an answer yet.
@@ -50,9 +50,9 @@ pub(super) enum Requester {
     Unidentified,
 }
 
-// === impl Table ===
+// === impl SessionTable ===
 
-impl Table {
+impl SessionTable {
     /// Creates a table of at most `most` sessions.
     pub(super) fn new(most: usize) -> Self {
         Self {

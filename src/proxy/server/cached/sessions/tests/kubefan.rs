@@ -10,7 +10,7 @@ use super::server::{Change, OBJECTS, Server};
 use crate::identity::UserKey;
 use crate::server::cached::sessions::answered::Before;
 use crate::server::cached::sessions::session::{Claim, ContentHash, ScopeHash};
-use crate::server::cached::sessions::table::{Key, Requester, StoredResource, Table};
+use crate::server::cached::sessions::table::{Key, Requester, SessionTable, StoredResource};
 
 pub(super) const USERS: usize = 2;
 /// The caches: one for each wire format, which reads as Tables use too, and one that has only the
@@ -57,7 +57,7 @@ pub(super) struct Read {
 pub(super) struct Kubefan {
     pub(super) caches: [Cache; CACHES],
     pub(super) users: [User; USERS],
-    pub(super) table: Table,
+    pub(super) table: SessionTable,
     pub(super) resource: StoredResource,
 }
 
@@ -102,7 +102,7 @@ impl Kubefan {
         Self {
             caches: [cache; CACHES],
             users: Default::default(),
-            table: Table::new(MOST),
+            table: SessionTable::new(MOST),
             resource: resource("", "v1", "configmaps"),
         }
     }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::kubefan::{requester, resource, user_key};
 use crate::server::cached::sessions::session::ScopeHash;
-use crate::server::cached::sessions::table::{Key, MAX_REQUEST_TIME, Requester, Table};
+use crate::server::cached::sessions::table::{Key, MAX_REQUEST_TIME, Requester, SessionTable};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -51,8 +51,9 @@ fn a_session_is_of_one_user_and_one_stored_resource() {
         let case = format!("{marked_by:?} {marked:?}, read {read:?} by {user:?}");
         let [marked, read] =
             [marked, read].map(|(group, version, plural)| resource(group, version, plural));
-        let (mut table, key, began) = (Table::new(100), Key::of(user, &read), Instant::now());
-        let proven_since = |table: &mut Table, seconds: u32| {
+        let (mut table, key, began) =
+            (SessionTable::new(100), Key::of(user, &read), Instant::now());
+        let proven_since = |table: &mut SessionTable, seconds: u32| {
             let claim = table.claim(&key, began + seconds * SECOND);
             assert_eq!(claim.version_in(ScopeHash::WHOLE), None, "{case}");
             claim.proven_since(ScopeHash::WHOLE)
@@ -76,7 +77,7 @@ fn a_session_is_of_one_user_and_one_stored_resource() {
 #[test]
 fn a_session_that_was_pushed_out_begins_again_in_doubt() {
     let (maps, began) = (resource("", "v1", "configmaps"), Instant::now());
-    let (mut table, key) = (Table::new(4), Key::of(user_key(0), &maps));
+    let (mut table, key) = (SessionTable::new(4), Key::of(user_key(0), &maps));
     let version = ResourceVersion(5);
     table.see_object(requester(0), &maps, version, began);
     let seen = table.claim(&key, began).version_in(ScopeHash::WHOLE);

@@ -12,7 +12,7 @@ use super::kubefan::{CACHES, Kubefan, MOST, PART, Read, USERS, User, requester, 
 use super::server::{Change, OBJECTS, Server};
 use crate::server::cached::sessions::answered::Before;
 use crate::server::cached::sessions::session::Session;
-use crate::server::cached::sessions::table::{Key, MAX_REQUEST_TIME, Requester, Table};
+use crate::server::cached::sessions::table::{Key, MAX_REQUEST_TIME, Requester, SessionTable};
 
 /// A rule of sessions that the model leaves out, to show that it notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,7 +281,7 @@ impl World {
             table, resource, ..
         } = &mut self.kubefans[kubefan];
         if has_no_doubt {
-            *table = Table::new(MOST);
+            *table = SessionTable::new(MOST);
         } else if is_crowded {
             for other in USERS..USERS + MOST {
                 table.mark(requester(other), resource, now);
