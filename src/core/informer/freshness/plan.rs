@@ -24,9 +24,6 @@ const MAX_EXAMINED_PER_OBJECT: usize = 4;
 /// Budget units of an object that is examined.
 const EXAMINED_UNITS: usize = CoopBudget::UNITS / 8192;
 
-/// A cache that had no change for longer counts as one that does not change. Its watch reaches a
-/// barrier only with the next bookmark, which may take a minute.
-const CHANGES_WITHIN: Duration = Duration::from_secs(5);
 /// How long no barrier is tried after the watch has missed more of them than it could spare.
 const NO_BARRIER_FOR: Duration = Duration::from_secs(10);
 /// How many barriers the watch must reach for each that it may miss. So at most one in five delays
@@ -72,8 +69,10 @@ pub(super) struct ListCosts {
 /// The reads wait for it, and are forwarded late if the watch does not reach it soon. So it is tried
 /// only for a cache that changes. If other resources change more often, the watch misses most
 /// barriers. Then one is tried every few seconds, so that few reads wait in vain.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LoneBarriers {
+    /// No barrier is tried for a cache that had no change for longer.
+    changes_within: Duration,
     /// How many barriers the watch has reached that no miss has used up yet, up to those for
     /// [`MAX_MISSES`].
     reached: u32,
@@ -159,9 +158,18 @@ async fn count_objects(
 // === impl LoneBarriers ===
 
 impl LoneBarriers {
+    /// Tries barriers only within `changes_within` after a change of the cache.
+    pub(super) fn new(changes_within: Duration) -> Self {
+        Self {
+            changes_within,
+            reached: 0,
+            none_until: None,
+        }
+    }
+
     /// Returns true if a barrier may be tried at `now`. The cache changed last at `changed_at`.
     pub(super) fn may_try(&self, changed_at: Option<Instant>, now: Instant) -> bool {
-        let changes = changed_at.is_some_and(|changed_at| now <= changed_at + CHANGES_WITHIN);
+        let changes = changed_at.is_some_and(|changed_at| now <= changed_at + self.changes_within);
         changes && self.none_until.is_none_or(|until| until <= now)
     }
 
@@ -227,7 +235,7 @@ mod tests {
     #[test]
     fn a_barrier_is_tried_for_a_crowd_only_if_the_cache_changes() {
         let changed_at = Instant::now();
-        let barriers = LoneBarriers::default();
+        let barriers = LoneBarriers::new(Duration::from_secs(5));
         assert!(!barriers.may_try(None, changed_at));
         for (milliseconds, expected) in [(0, true), (5_000, true), (5_001, false)] {
             let now = changed_at + Duration::from_millis(milliseconds);
@@ -252,7 +260,7 @@ mod tests {
             ("++++++++++++ missed missed missed", 0, false),
         ] {
             let start = Instant::now();
-            let mut barriers = LoneBarriers::default();
+            let mut barriers = LoneBarriers::new(Duration::from_secs(5));
             for outcome in outcomes.split_whitespace() {
                 match outcome {
                     "missed" => barriers.missed(start),

@@ -31,6 +31,12 @@ const BARRIER_WAIT: Duration = Duration::from_millis(10);
 /// How long a barrier that no verification list follows, and the watch's way to it, may take. On a
 /// resource that changes often, both together take some milliseconds.
 const SOON: Duration = Duration::from_millis(25);
+/// How long a proof of Events waits for an event after its barrier. The API server reads a list of
+/// Events from etcd, which often takes longer.
+const LATER_EVENT_WAIT: Duration = Duration::from_millis(100);
+/// A cache that had no change for longer counts as one that does not change. Its watch reaches a
+/// barrier only with the next bookmark, which may take a minute.
+const CHANGES_WITHIN: Duration = Duration::from_secs(5);
 /// How many verification lists of one proof are sent concurrently.
 const CONCURRENT_LISTS: usize = 8;
 /// After the watch missed a barrier, verification lists are sent first for this time. The watch
@@ -74,6 +80,12 @@ struct ExpiringFlag(Mutex<Option<Instant>>);
 
 impl<P: FreshnessProbe> Prover<P> {
     pub(super) fn new(probe: P, reader: Reader, relist: RelistHandle) -> Self {
+        // No bookmarks come for Events, so only the next event reaches a barrier.
+        let changes_within = if reader.shares_versions() {
+            LATER_EVENT_WAIT
+        } else {
+            CHANGES_WITHIN
+        };
         Self {
             reader,
             metrics: FreshnessMetrics::default(),
@@ -84,7 +96,7 @@ impl<P: FreshnessProbe> Prover<P> {
             probe,
             lists_unsupported: ExpiringFlag::default(),
             barrier_skipped: ExpiringFlag::default(),
-            lone_barriers: Mutex::default(),
+            lone_barriers: Mutex::new(LoneBarriers::new(changes_within)),
         }
     }
 
@@ -112,14 +124,39 @@ impl<P: FreshnessProbe> Prover<P> {
     /// Proves all objects of the cache by a barrier, and fails if the watch does not reach it soon.
     /// There are no other calls.
     pub(super) async fn prove_soon(&self) -> Result<Proof, ProofError> {
+        let proof = async {
+            let proof = timeout(SOON, self.prove_by_barriers()).await;
+            proof.unwrap_or(Err(ProofError::TooCostly))
+        };
+        self.try_lone_barrier(proof).await
+    }
+
+    /// Proves all Events of the cache by a barrier, and fails if no later event comes soon. A later
+    /// event shows that all changes up to the barrier were received. A verification list would cost
+    /// the API server as much as the request itself. The call has no time limit here, because the
+    /// request would take as long if it was forwarded.
+    async fn prove_by_later_event(&self, start: &Start) -> Attempt {
+        let proof = async {
+            let barrier = self.request_barrier(start).await?;
+            let proof = timeout(LATER_EVENT_WAIT, self.prove_by_barrier(start, barrier)).await;
+            proof.unwrap_or(Err(ProofError::TooCostly))
+        };
+        self.try_lone_barrier(proof).await
+    }
+
+    /// Returns the result of `proof`, and counts whether the watch has reached its barrier. Fails
+    /// without a call if the watch has missed too many.
+    async fn try_lone_barrier<T>(
+        &self,
+        proof: impl Future<Output = Result<T, ProofError>>,
+    ) -> Result<T, ProofError> {
         // A barrier that was sent meanwhile may have been missed.
         if !self.may_prove_soon() {
             return Err(ProofError::TooCostly);
         }
-        let proof = timeout(SOON, self.prove_by_barriers()).await;
-        let proof = proof.unwrap_or(Err(ProofError::TooCostly));
+        let proof = proof.await;
         let mut barriers = self.lone_barriers.lock();
-        match proof {
+        match &proof {
             Ok(_) => barriers.reached(),
             Err(_) => barriers.missed(Instant::now()),
         }
@@ -151,9 +188,8 @@ impl<P: FreshnessProbe> Prover<P> {
         requests: HashSet<ProofRequest>,
     ) -> Result<Option<Proofs>, ProofError> {
         if self.reader.shares_versions() {
-            // A later change shows that all changes up to the barrier were received. A verification
-            // list would cost the API server as much as the request itself.
-            return Ok(Some(Proofs::Shared(self.prove_soon().await?)));
+            let proof = self.prove_by_later_event(start).await?;
+            return Ok(proof.map(Proofs::Shared));
         }
         if self.lists_unsupported.is_set() {
             let proof = self.prove_by_new_barrier(start).await?;

@@ -47,6 +47,7 @@ enum Outcome {
     Proven(ProofMethod),
     Differs,
     TimedOut,
+    TooCostly,
 }
 
 fn key(index: usize) -> String {
@@ -88,11 +89,32 @@ struct World {
     freshness: Freshness<Probe>,
     writer: Writer,
     server: Arc<Server>,
+    has_bookmarks: bool,
+}
+
+/// Applies a change with this version, which the watch has delivered.
+fn change_at(writer: &mut Writer, version: ResourceVersion) {
+    let changed = object(&key(0), &("u0".to_owned(), version.0, "web"));
+    let applied = writer.apply(EventType::Modified, changed, None);
+    applied.expect("in order");
 }
 
 impl World {
     fn new(list_answer: ListAnswer) -> Self {
-        let (mut writer, reader) = cache::cache(cache::Config::default());
+        Self::with(list_answer, cache::Config::default())
+    }
+
+    /// The cache is one of Events: several may have one version, and no bookmarks come.
+    fn of_events() -> Self {
+        let config = cache::Config {
+            shares_versions: true,
+            ..cache::Config::default()
+        };
+        Self::with(ListAnswer::Same, config)
+    }
+
+    fn with(list_answer: ListAnswer, config: cache::Config) -> Self {
+        let (mut writer, reader) = cache::cache(config);
         let current = ResourceVersion(1000);
         let mut relist = writer.relist();
         let items = page(current, OBJECTS).items;
@@ -108,6 +130,7 @@ impl World {
         let (relist, _) = relist_channel();
         let policy = FreshnessPolicy::Strict;
         Self {
+            has_bookmarks: !reader.shares_versions(),
             freshness: Freshness::new(probe, reader, relist, policy, shutdown),
             writer,
             server,
@@ -124,14 +147,12 @@ impl World {
     /// Changes an object. The watch has delivered the change.
     fn change(&mut self) {
         let version = self.next_version();
-        let changed = object(&key(0), &("u0".to_owned(), version.0, "web"));
-        let applied = self.writer.apply(EventType::Modified, changed, None);
-        applied.expect("in order");
+        change_at(&mut self.writer, version);
     }
 
     /// Raises the API server's version, as a change of another resource does, and requests a proof
-    /// by `ask`. Returns the output and the calls. A bookmark with the new version arrives after
-    /// `watch_delay_ms` milliseconds; `None` means never.
+    /// by `ask`. Returns the output and the calls. A bookmark with the new version, or an Event
+    /// with the next one, arrives after `watch_delay_ms` milliseconds; `None` means never.
     async fn ask<T>(
         &mut self,
         watch_delay_ms: Option<u64>,
@@ -142,7 +163,11 @@ impl World {
         let watch = async {
             if let Some(watch_delay_ms) = watch_delay_ms {
                 sleep(Duration::from_millis(watch_delay_ms)).await;
-                self.writer.bookmark(current).expect("in order");
+                if self.has_bookmarks {
+                    self.writer.bookmark(current).expect("in order");
+                } else {
+                    change_at(&mut self.writer, ResourceVersion(current.0 + 1));
+                }
             }
         };
         let (output, ()) = tokio::join!(ask(&self.freshness), watch);
@@ -159,6 +184,7 @@ impl World {
                 Ok(proof) => Outcome::Proven(proof.method),
                 Err(ProofError::CacheDiffers) => Outcome::Differs,
                 Err(ProofError::TimedOut) => Outcome::TimedOut,
+                Err(ProofError::TooCostly) => Outcome::TooCostly,
                 Err(unproven) => panic!("{unproven}"),
             }
         })
@@ -354,4 +380,25 @@ async fn a_wrong_cache_is_proven_for_no_crowd() {
     assert_eq!(world.prove(Some(500)).await, expected);
     world.change();
     assert_eq!(world.prove_soon(Some(5)).await, (None, vec!["barrier"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_proven_by_a_later_event_and_by_no_list() {
+    let by_barrier = (BY_BARRIER, vec!["barrier"]);
+    let mut world = World::of_events();
+    // No event has come since the first list.
+    assert_eq!(world.prove(Some(5)).await, (Outcome::TooCostly, vec![]));
+    world.change();
+    for _ in 0..4 {
+        assert_eq!(world.prove(Some(90)).await, by_barrier);
+    }
+    sleep(Duration::from_millis(101)).await;
+    assert_eq!(world.prove(Some(5)).await, (Outcome::TooCostly, vec![]));
+    world.change();
+    let missed = (Outcome::TooCostly, vec!["barrier"]);
+    assert_eq!(world.prove(None).await, missed);
+    world.change();
+    assert_eq!(world.prove(Some(110)).await, missed);
+    world.change();
+    assert_eq!(world.prove(Some(5)).await, (Outcome::TooCostly, vec![]));
 }
