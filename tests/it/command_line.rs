@@ -207,6 +207,10 @@ fn a_switch_takes_true_and_false() {
         ("--all=true", "all: true # flag --all"),
         ("--all=false", "all: false # flag --all"),
         ("--authorization-names-covered", "namesCovered: true # flag"),
+        (
+            "--authorization-names-covered=false",
+            "namesCovered: false # flag",
+        ),
     ] {
         let config = printed(&["config", "show", given]);
         assert!(config.contains(shown), "{given}: {config}");

@@ -63,9 +63,10 @@ pub struct Config {
     /// How many authentications of a source address may fail per second, on average. The failures
     /// of ten seconds may happen at once. Default is 100.
     pub max_failed_per_second: NonZeroU32,
-    /// Whether the right to read all objects of a resource covers each object by its name. Default
-    /// is false: kubefan asks about each name.
-    pub names_covered: bool,
+    /// Whether the right to read all objects of a resource covers each object by its name. If it
+    /// does not, kubefan asks about each name. Default is `None`: the API server is asked whether one
+    /// of its authorizers may forbid single names.
+    pub names_covered: Option<bool>,
     /// Keys of the users' `extra` that no authorizer reads. Users that differ only in these keys
     /// share decisions. Default is none.
     pub ignored_extra: Vec<String>,
@@ -101,7 +102,7 @@ impl Default for Config {
             reauthenticate: Duration::from_secs(600),
             max_reviews_in_flight: NonZeroUsize::new(64).expect("64 is not 0"),
             max_failed_per_second: NonZeroU32::new(100).expect("100 is not 0"),
-            names_covered: false,
+            names_covered: None,
             ignored_extra: Vec::new(),
             decision_bytes: Self::DEFAULT_DECISION_BYTES,
             token_bytes: Self::DEFAULT_TOKEN_BYTES,

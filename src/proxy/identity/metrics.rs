@@ -114,11 +114,12 @@ impl ReviewMetrics {
         }
     }
 
-    /// Counts a review of `kind`. `code` is the status of its answer, if there was one.
-    pub(super) fn sent(&self, kind: &str, code: Option<u16>, duration: Duration) {
+    /// Counts a review, by the first word of its API group and its kind. `code` is the status of
+    /// its answer, if there was one.
+    pub(super) fn sent(&self, (group, kind): (&str, &str), code: Option<u16>, duration: Duration) {
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
         self.reviews.with_label_values(&[kind, &code]).inc();
-        let by_code = if kind.ends_with("AccessReview") {
+        let by_code = if group == "authorization" {
             &self.authorization
         } else {
             &self.authentication

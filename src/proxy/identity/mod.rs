@@ -22,6 +22,7 @@
 //! rights/
 //!   authorizer     may this user read that?                      SelfSubjectAccessReview or
 //!                                                                SubjectAccessReview
+//!   covered_names  does a right to all names cover each name?    SelfSubjectRulesReview
 //! rbac/            have roles or bindings changed?               informers, if kubefan may watch them
 //! open_watches/    may the users of open watches still read?     the same reviews, again and again
 //! asking/

@@ -18,6 +18,15 @@ impl Reviews for Arc<Authorizer> {
         Box::pin(async move { authorizer.judge_again(&caller, attributes).await })
     }
 
+    fn covers_names(&self, caller: &KnownCaller) -> bool {
+        self.names.cover(caller.user())
+    }
+
+    fn confirm_names(&self, caller: &Arc<KnownCaller>) -> Asking<bool> {
+        let (authorizer, caller) = (Arc::clone(self), Arc::clone(caller));
+        Box::pin(async move { authorizer.names.confirmed(caller.user()).await })
+    }
+
     fn check(&self, token: &Token) -> Asking<TokenOwner<Arc<KnownUser>>> {
         let (authenticator, token) = (Arc::clone(&self.authenticator), token.clone());
         Box::pin(async move { authenticator.check_again(&token).await })

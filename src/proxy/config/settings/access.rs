@@ -83,11 +83,14 @@ pub(in crate::config) struct Authorization {
     /// authentication.kubernetes.io/pod-name. Users that differ only in these share decisions.
     #[schemars(extend("x-flag" = "--authorization-ignore-extra KEY"))]
     pub(in crate::config) ignore_extra: Vec<String>,
-    /// Let the permission to read all objects of a resource include each of them by its name, as with
-    /// RBAC. Set it only if no authorizer of the cluster forbids single names. Then reads by name need
-    /// no question each.
-    #[schemars(extend("x-flag" = "--authorization-names-covered BOOL"))]
-    pub(in crate::config) names_covered: bool,
+    /// Let the permission to read all objects of a resource include each of them by its name, so that
+    /// reads by name need no question each. Say true only if no authorizer of the cluster forbids
+    /// single names. Default: found out from the API server; true with RBAC alone.
+    #[schemars(extend(
+        "x-flag" = "--authorization-names-covered BOOL",
+        "x-page" = "access.md#reads-by-name"
+    ))]
+    pub(in crate::config) names_covered: Option<bool>,
 }
 
 // === Defaults ===

@@ -68,6 +68,20 @@ pub(in crate::identity) enum Judgement {
     Busy,
 }
 
+/// Whether a right to all objects of a resource covers each of them by its name, as far as the API
+/// server shows what its authorizers do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::identity) enum NameCoverage {
+    /// It does, because every authorizer lists rights, and a listed right without names has no
+    /// exceptions.
+    Covered,
+    /// An authorizer does not list rights, so it may forbid single names; or there is no clear
+    /// answer. The text says why.
+    Uncovered(String),
+    /// The API server can't be reached, or can't answer.
+    NoAnswer,
+}
+
 /// The first word of a review's API group, and the review's kind. The resource is the kind in lower
 /// case, followed by `s`.
 type ReviewKind = (&'static str, &'static str);
@@ -76,6 +90,10 @@ const SELF_REVIEW: ReviewKind = ("authentication", "SelfSubjectReview");
 const TOKEN_REVIEW: ReviewKind = ("authentication", "TokenReview");
 const SELF_ACCESS: ReviewKind = ("authorization", "SelfSubjectAccessReview");
 const ACCESS: ReviewKind = ("authorization", "SubjectAccessReview");
+const SELF_RULES: ReviewKind = ("authorization", "SelfSubjectRulesReview");
+
+/// A review of rules needs a namespace. kubefan ignores the rules, so it may be any.
+const ANY_NAMESPACE: &str = "default";
 
 #[derive(Debug, Deserialize)]
 struct Review<S> {
@@ -86,6 +104,14 @@ struct Review<S> {
 #[serde(rename_all = "camelCase", default)]
 struct AccessStatus {
     allowed: bool,
+    evaluation_error: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RulesStatus {
+    /// kube-apiserver always says whether the rules are incomplete.
+    incomplete: Option<bool>,
     evaluation_error: String,
 }
 
@@ -185,6 +211,18 @@ impl Reviewer {
         }
     }
 
+    /// Asks with kubefan's rights whether a right to all objects covers each of them by its name.
+    ///
+    /// A list of kubefan's own rules shows it. kube-apiserver calls the list incomplete if one of
+    /// its authorizers does not list rules. A webhook lists none for any user, and the node
+    /// authorizer none for nodes. RBAC, ABAC and `AlwaysAllow` list all rules. They forbid nothing
+    /// that one of their rules allows.
+    pub(in crate::identity) async fn name_coverage(&self) -> NameCoverage {
+        let spec = json!({"namespace": ANY_NAMESPACE});
+        let asked = self.ask(SELF_RULES, spec, None, Connection::Kept);
+        name_coverage(asked.await)
+    }
+
     /// Sends a review, with `token` or with kubefan's credentials, and returns its status.
     async fn ask<S: DeserializeOwned>(
         &self,
@@ -219,7 +257,7 @@ impl Reviewer {
             Ok(_) => Some(StatusCode::CREATED.as_u16()),
             Err(error) => error.status().map(|status| status.code),
         };
-        self.metrics.sent(kind, code, sent_at.elapsed());
+        self.metrics.sent((group, kind), code, sent_at.elapsed());
         answer.map(|answer: Review<S>| answer.status)
     }
 }
@@ -231,6 +269,18 @@ fn judgement(answer: Result<AccessStatus, Error>) -> Judgement {
         Err(error) if is(&error, StatusCode::UNAUTHORIZED) => Judgement::Refused,
         Err(error) if is_outage(&error) => Judgement::NoAnswer,
         Ok(_) | Err(_) => Judgement::Unclear,
+    }
+}
+
+fn name_coverage(answer: Result<RulesStatus, Error>) -> NameCoverage {
+    match answer {
+        Ok(status) if !status.evaluation_error.is_empty() => {
+            NameCoverage::Uncovered(status.evaluation_error)
+        }
+        Ok(status) if status.incomplete == Some(false) => NameCoverage::Covered,
+        Ok(_) => NameCoverage::Uncovered("the list of rules is incomplete".to_owned()),
+        Err(error) if is_outage(&error) => NameCoverage::NoAnswer,
+        Err(error) => NameCoverage::Uncovered(error.to_string()),
     }
 }
 
@@ -285,5 +335,54 @@ mod tests {
         assert_eq!(judgement(Ok(answer(true, "x"))), Judgement::Allowed);
         assert_eq!(judgement(Ok(answer(false, ""))), Judgement::Denied);
         assert_eq!(judgement(Ok(answer(false, "x"))), Judgement::Unclear);
+    }
+
+    #[test]
+    fn names_are_covered_only_if_the_list_of_rules_is_complete() {
+        let uncovered = |text: &str| NameCoverage::Uncovered(text.to_owned());
+        let incomplete = || uncovered("the list of rules is incomplete");
+        // As kube-apiserver answers with RBAC alone, and with a webhook.
+        let webhook = "webhook authorizer does not support user rule resolution";
+        for (status, expected) in [
+            (
+                json!({"resourceRules": [], "nonResourceRules": [], "incomplete": false}),
+                NameCoverage::Covered,
+            ),
+            (
+                json!({"incomplete": true, "evaluationError": webhook}),
+                uncovered(webhook),
+            ),
+            (json!({"incomplete": true}), incomplete()),
+            (
+                json!({"incomplete": false, "evaluationError": "no such role"}),
+                uncovered("no such role"),
+            ),
+            (json!({"evaluationError": "x"}), uncovered("x")),
+            (json!({"allowed": true}), incomplete()),
+            (json!({}), incomplete()),
+        ] {
+            let answer = serde_json::from_value(status.clone()).expect("a status");
+            assert_eq!(name_coverage(Ok(answer)), expected, "{status}");
+        }
+        for (code, is_outage) in [
+            (401, false),
+            (403, false),
+            (404, false),
+            (429, false),
+            (503, true),
+        ] {
+            let status = Box::new(Status::failure(code, "", ""));
+            let error = Error::Answer {
+                status,
+                retry_after: None,
+            };
+            let found = name_coverage(Err(error));
+            assert_eq!(
+                found == NameCoverage::NoAnswer,
+                is_outage,
+                "{code}: {found:?}"
+            );
+            assert_ne!(found, NameCoverage::Covered, "{code}");
+        }
     }
 }

@@ -20,8 +20,6 @@ const REMOTE: &str = "x-remote-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Prefix of the names of nodes.
 const NODE: &str = "system:node:";
-/// The group of nodes.
-const NODES: &str = "system:nodes";
 
 /// The characters of a key of `extra` that are not encoded in the name of a header.
 const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
@@ -126,7 +124,7 @@ pub(crate) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), Do
     append("impersonate-user", &user.name)?;
     let groups = user.groups.iter();
     let groups = groups.filter(|group| *group != User::AUTHENTICATED);
-    if user.name.starts_with(NODE) && groups.clone().eq([NODES]) {
+    if user.name.starts_with(NODE) && groups.clone().eq([User::NODES]) {
         // With constrained impersonation (Kubernetes 1.36 and later), the API server adds the group
         // of nodes, and permits no other header beside a node's name. With the older verb
         // `impersonate`, it does not add the group, so the node has no rights.
@@ -249,9 +247,9 @@ mod tests {
             ..user.clone()
         };
         for (groups, is_alone) in [
-            (&[NODES, User::AUTHENTICATED][..], true),
+            (&[User::NODES, User::AUTHENTICATED][..], true),
             (&[User::AUTHENTICATED], false),
-            (&[NODES, "other"], false),
+            (&[User::NODES, "other"], false),
         ] {
             impersonate(&mut headers, &node(groups)).expect("a user that fits in headers");
             assert_eq!(headers["impersonate-user"], "system:node:n1");

@@ -27,6 +27,8 @@ impl User {
     pub(in crate::identity) const ANONYMOUS: &str = "system:anonymous";
     /// The group of users that are not authenticated.
     pub(in crate::identity) const UNAUTHENTICATED: &str = "system:unauthenticated";
+    /// The group of node agents.
+    pub(in crate::identity) const NODES: &str = "system:nodes";
     /// The group of users that are authenticated. The API server itself adds it.
     pub(in crate::identity) const AUTHENTICATED: &str = "system:authenticated";
 
@@ -58,6 +60,13 @@ impl User {
     pub fn is_anonymous(&self) -> bool {
         let is_unauthenticated = |group: &String| group == Self::UNAUTHENTICATED;
         self.name == Self::ANONYMOUS || self.groups.iter().any(is_unauthenticated)
+    }
+
+    /// Returns true if the user is in the group of node agents. The node authorizer lets them read
+    /// some objects by their names only, and its decisions change with every pod that is bound to a
+    /// node.
+    pub(in crate::identity) fn is_node(&self) -> bool {
+        self.groups.iter().any(|group| group == Self::NODES)
     }
 
     /// Returns the namespace of the service account; `None` if the user is no service account.

@@ -85,6 +85,12 @@ pub(super) trait Reviews: Send + Sync + 'static {
     /// Asks whether `caller` may read what `attributes` describe.
     fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Arc<Attributes>) -> Asking<Judgement>;
 
+    /// Returns true if a right of `caller` to all names covers each name.
+    fn covers_names(&self, caller: &KnownCaller) -> bool;
+
+    /// Returns the same as `covers_names`, but asks again first if the last answer is old.
+    fn confirm_names(&self, caller: &Arc<KnownCaller>) -> Asking<bool>;
+
     /// Asks for the owner of `token`.
     fn check(&self, token: &Token) -> Asking<TokenOwner<Arc<KnownUser>>>;
 }
@@ -182,12 +188,13 @@ impl OpenWatches {
         abort: Option<Abort>,
     ) -> OpenWatch {
         let end = Arc::new(End::default());
-        let attributes = attributes.map(Arc::new);
+        let attributes = attributes.map(|attributes| self.questions(caller, attributes));
+        let (attributes, narrower) = attributes.unzip();
         let member = Member {
             caller: Arc::clone(caller),
             right: None,
             token: None,
-            narrower: None,
+            narrower: narrower.flatten(),
             opened_at: Instant::now(),
             // Without the lock, because it may take some milliseconds.
             expires_at: expires_at(&caller.credential),
@@ -200,6 +207,21 @@ impl OpenWatches {
             state.register.open(member, token, attributes, now)
         });
         OpenWatch::new(end, self.clone(), member)
+    }
+
+    /// Returns what to ask about the right to a watch with these attributes, and what to ask after a
+    /// no.
+    fn questions(
+        &self,
+        caller: &KnownCaller,
+        attributes: Attributes,
+    ) -> (Arc<Attributes>, Option<Arc<Attributes>>) {
+        let is_name_covered =
+            attributes.is_of_one_object() && self.inner.reviews.covers_names(caller);
+        match attributes.more_general(is_name_covered) {
+            Some(general) => (Arc::new(general), Some(Arc::new(attributes))),
+            None => (Arc::new(attributes), None),
+        }
     }
 
     /// Judges rights again after a change `at` some moment: the rights of the users for whom
@@ -348,6 +370,9 @@ impl OpenWatches {
         let (result, ended) = match inquiry.about {
             About::Right(caller, attributes, token) => {
                 let judgement = reviews.judge(&caller, &attributes).await;
+                if judgement == Judgement::Allowed {
+                    self.confirm_names(group, &caller).await;
+                }
                 let ended = self
                     .apply(|register, now| register.judged(group, token, judgement, asked_at, now));
                 (judgement.name(), ended)
@@ -365,6 +390,15 @@ impl OpenWatches {
         let metrics = &self.inner.metrics;
         metrics.questions.with_label_values(&[result]).inc();
         metrics.ended.inc_by(ended as u64);
+    }
+
+    /// Judges watches of single objects by their names from now on, if the right of their group to
+    /// all names does not cover names any more.
+    async fn confirm_names(&self, group: GroupId, caller: &Arc<KnownCaller>) {
+        let has_names = self.inner.state.lock().register.has_covered_names(group);
+        if has_names && !self.inner.reviews.confirm_names(caller).await {
+            self.with(|state| state.register.names_uncovered(group, Instant::now()));
+        }
     }
 }
 

@@ -106,9 +106,9 @@ impl Register {
     }
 
     /// Adds a watch that was allowed just now. `member` has no groups yet. `token` is the digest of
-    /// the caller's token, if it has one. `attributes` are what the watch reads, with its selectors;
-    /// `None` if only the caller's token is judged. Its questions are asked again after recent
-    /// changes, like those of watches that were open before the changes.
+    /// the caller's token, if it has one. `attributes` are those of the question about the watch's
+    /// right; `None` if only the caller's token is judged. Its questions are asked again after
+    /// recent changes, like those of watches that were open before the changes.
     pub(super) fn open(
         &mut self,
         mut member: Member,
@@ -124,16 +124,11 @@ impl Register {
         if let Some(attributes) = attributes {
             let roles = &self.recent.roles;
             let changed = roles.last(caller.user(), &attributes.namespace);
-            let general = attributes.more_general(self.config.names_covered);
-            let (general, narrower) = match general {
-                Some(general) => (Arc::new(general), Some(attributes)),
-                None => (attributes, None),
-            };
-            let right = self.join_right(id, &caller, general, now);
+            let right = self.join_right(id, &caller, attributes, now);
             if let Some(at) = changed {
                 self.ask_after(right, at, false);
             }
-            (member.right, member.narrower) = (Some(right), narrower);
+            member.right = Some(right);
         }
         if let (Credential::Token(token), Some(digest)) = (&caller.credential, token) {
             let token = self.join_token(id, digest, token, &caller.user, now);

@@ -27,6 +27,8 @@ struct Script {
     rights: HashMap<(String, String), Judgement>,
     /// The answer to all questions with users' own credentials, whatever the rights are.
     with_token: Option<Judgement>,
+    /// Whether a right to all names covers each name.
+    names_covered: bool,
     /// The answer about each token; `MayNotAsk` for a token without an entry.
     tokens: HashMap<String, TokenOwner<Arc<KnownUser>>>,
     /// How long an answer takes.
@@ -66,6 +68,15 @@ impl Reviews for Scripted {
         })
     }
 
+    fn covers_names(&self, _: &KnownCaller) -> bool {
+        self.0.lock().names_covered
+    }
+
+    fn confirm_names(&self, caller: &Arc<KnownCaller>) -> Asking<bool> {
+        let covered = self.covers_names(caller);
+        Box::pin(async move { covered })
+    }
+
     fn check(&self, token: &Token) -> Asking<TokenOwner<Arc<KnownUser>>> {
         let mut script = self.0.lock();
         let secret = token.secret().to_owned();
@@ -89,16 +100,11 @@ impl Scene {
     }
 
     fn with_rate(rate: u32) -> Self {
-        Self::with(rate, false)
-    }
-
-    fn with(rate: u32, names_covered: bool) -> Self {
         let script = Scripted::default();
         let config = Config {
             reauthorize: MINUTE,
             reauthenticate: 10 * MINUTE,
             max_reviews_per_second: NonZeroU32::new(rate).expect("not 0"),
-            names_covered,
             ..Config::default()
         };
         let shutdown = Shutdown::new(shutdown::Config::default());
@@ -163,6 +169,28 @@ impl Scene {
             .open(&caller, Some(digest), Some(attributes), None)
     }
 
+    /// Opens a watch of one pod by the user `u`.
+    fn open_pod(&self, name: &str) -> OpenWatch {
+        let attributes = Attributes {
+            verb: "watch".to_owned(),
+            resource: "pods".to_owned(),
+            name: name.to_owned(),
+            ..Attributes::default()
+        };
+        let selector = format!("metadata.name={name}");
+        let attributes = attributes.with_selectors(Some(&selector), None);
+        let caller = Arc::new(KnownCaller {
+            user: self.user("u"),
+            credential: Credential::None,
+            is_stale: false,
+        });
+        self.watches.open(&caller, None, Some(attributes), None)
+    }
+
+    fn set_names_covered(&self, names_covered: bool) {
+        self.script.0.lock().names_covered = names_covered;
+    }
+
     fn set(&self, user: &str, resource: &str, judgement: Judgement) {
         let right = (user.to_owned(), resource.to_owned());
         self.script.0.lock().rights.insert(right, judgement);
@@ -225,26 +253,12 @@ async fn watches_with_the_same_user_and_attributes_share_a_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_of_single_objects_share_a_question_if_the_operator_says_so() {
+async fn watches_of_single_objects_share_a_question_if_names_are_covered() {
     for names_covered in [true, false] {
-        let scene = Scene::with(50, names_covered);
-        let open = |name: &str| {
-            let attributes = Attributes {
-                verb: "watch".to_owned(),
-                resource: "pods".to_owned(),
-                name: name.to_owned(),
-                ..Attributes::default()
-            };
-            let selector = format!("metadata.name={name}");
-            let attributes = attributes.with_selectors(Some(&selector), None);
-            let caller = Arc::new(KnownCaller {
-                user: scene.user("u"),
-                credential: Credential::None,
-                is_stale: false,
-            });
-            scene.watches.open(&caller, None, Some(attributes), None)
-        };
-        let mut watches: Vec<_> = (0..100).map(|number| open(&number.to_string())).collect();
+        let scene = Scene::new();
+        scene.set_names_covered(names_covered);
+        let open = |number: u32| scene.open_pod(&number.to_string());
+        let mut watches: Vec<_> = (0..100).map(open).collect();
         sleep(MINUTE).await;
         let asked = scene.asked();
         assert_eq!(asked.len(), if names_covered { 1 } else { 100 });
@@ -258,6 +272,32 @@ async fn watches_of_single_objects_share_a_question_if_the_operator_says_so() {
         let open = watches.iter_mut().map(is_over).filter(|is_over| !is_over);
         assert_eq!(open.count(), 2);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_of_single_objects_are_judged_by_their_names_once_these_are_not_covered() {
+    let scene = Scene::new();
+    scene.set_names_covered(true);
+    let open = |number: u32| scene.open_pod(&number.to_string());
+    let mut watches: Vec<_> = (0..100).map(open).collect();
+    let mut of_all = scene.open("u", "pods");
+    sleep(2 * MINUTE).await;
+    let asked = scene.asked();
+    assert!((2..=3).contains(&asked.len()), "{asked:?}");
+    // A webhook that forbids one name.
+    scene.set_names_covered(false);
+    scene.set("u", "pods selected 7", Judgement::Denied);
+    sleep(MINUTE + 5 * SECOND).await;
+    let over: Vec<bool> = watches.iter_mut().map(is_over).collect();
+    let over: Vec<usize> = (0..100).filter(|number| over[*number]).collect();
+    assert_eq!(over, [7]);
+    assert!(!is_over(&mut of_all));
+    let questions = scene.watches.inner.state.lock().register.questions();
+    // Those about the rights to 99 names and to all of them, and that about the token of the latter.
+    assert_eq!(questions, (100, 1));
+    let asked = scene.asked();
+    let of_names = asked.iter().filter(|(_, of)| of == "u pods selected");
+    assert!(of_names.count() >= 100, "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]

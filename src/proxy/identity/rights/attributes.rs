@@ -10,6 +10,10 @@ const MAX_SELECTOR: usize = 16 << 10;
 /// Largest weight, in bytes, of attributes that are remembered. All names in Kubernetes are
 /// shorter.
 const MAX_KEPT: usize = 4 << 10;
+/// The name in a question about all names, for verbs that always have a name. The slash makes sure
+/// that no object has this name. So only a right without names is a yes. An empty name will not do:
+/// RBAC takes a rule with `resourceNames: [""]` for one that allows the empty name, and no other.
+pub(in crate::identity) const ANY_NAME: &str = "kubefan/any-name";
 
 /// The attributes of a read: `ResourceAttributes` of `authorization.k8s.io/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
@@ -113,15 +117,19 @@ impl Attributes {
         }
     }
 
-    /// Returns these attributes without selectors, and without a name if `names_covered`. A yes for
+    /// Returns these attributes without selectors, and for all names if `names_covered`. A yes for
     /// the result covers these attributes. Returns `None` if the result would be equal to these
     /// attributes.
     pub(in crate::identity) fn more_general(&self, names_covered: bool) -> Option<Self> {
-        let is_name_covered = names_covered && !self.name.is_empty();
+        let is_name_covered = names_covered && self.is_of_one_object();
         (is_name_covered || self.has_selectors()).then(|| {
             let mut general = self.without_selectors();
             if is_name_covered {
-                general.name = String::new();
+                general.name = match self.verb.as_str() {
+                    // These verbs read all objects if there is no name.
+                    "list" | "watch" => String::new(),
+                    _ => ANY_NAME.to_owned(),
+                };
             }
             general
         })
@@ -159,7 +167,12 @@ impl Attributes {
     /// Returns true if the attributes describe one object, or a part of the objects of a resource
     /// and namespace.
     pub(in crate::identity) fn is_narrow(&self) -> bool {
-        !self.name.is_empty() || self.has_selectors()
+        self.is_of_one_object() || self.has_selectors()
+    }
+
+    /// Returns true if the attributes describe one object by its name.
+    pub(in crate::identity) fn is_of_one_object(&self) -> bool {
+        !self.name.is_empty() && self.name != ANY_NAME
     }
 
     /// Returns true if the attributes have a condition on fields or labels.
@@ -264,20 +277,26 @@ mod tests {
 
     #[test]
     fn a_more_general_question_has_no_selectors_and_perhaps_no_name() {
-        let of = |name: &str| Attributes {
-            verb: "get".to_owned(),
+        let of = |verb: &str, name: &str| Attributes {
+            verb: verb.to_owned(),
             name: name.to_owned(),
             ..Attributes::default()
         };
-        let selective = |name| of(name).with_selectors(Some("metadata.name=a"), None);
+        let selective = |verb, name| of(verb, name).with_selectors(Some("metadata.name=a"), None);
         for (attributes, names_covered, expected) in [
-            (of(""), false, None),
-            (of(""), true, None),
-            (of("a"), false, None),
-            (of("a"), true, Some(of(""))),
-            (selective("a"), false, Some(of("a"))),
-            (selective("a"), true, Some(of(""))),
-            (selective(""), true, Some(of(""))),
+            (of("list", ""), false, None),
+            (of("list", ""), true, None),
+            (of("list", "a"), false, None),
+            (of("list", "a"), true, Some(of("list", ""))),
+            (selective("list", "a"), false, Some(of("list", "a"))),
+            (selective("list", "a"), true, Some(of("list", ""))),
+            (selective("watch", "a"), true, Some(of("watch", ""))),
+            (selective("watch", ""), true, Some(of("watch", ""))),
+            // An empty name is a name to these verbs.
+            (of("get", "a"), false, None),
+            (of("get", "a"), true, Some(of("get", ANY_NAME))),
+            (of("get", ANY_NAME), true, None),
+            (of("create", "a"), true, Some(of("create", ANY_NAME))),
         ] {
             let general = attributes.more_general(names_covered);
             assert_eq!(general, expected, "{attributes:?} {names_covered}");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use kubefan_core::shutdown::Shutdown;
 use tokio::time::Instant;
 
+use super::covered_names::CoveredNames;
 use super::question::Question;
 use crate::identity::asking::answers::Answers;
 use crate::identity::asking::failed_attempts::FailedAttempts;
@@ -19,9 +20,6 @@ use crate::identity::{Attributes, Config, Mode};
 
 /// The number of remembered decisions.
 const DECISIONS: usize = 100_000;
-/// The group of node agents. The node authorizer's decisions change with every pod that is bound to
-/// a node, so a node's denial is not remembered.
-const NODES: &str = "system:nodes";
 
 /// Whether kubefan may answer a read itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +52,8 @@ pub(in crate::identity) struct Authorizer {
     /// Learns which tokens the API server accepts.
     pub(in crate::identity) authenticator: Arc<Authenticator>,
     decisions: Answers<Question, Judgement>,
+    /// Whether a right to all names covers each name.
+    pub(in crate::identity) names: CoveredNames,
     /// Users take turns, so that a user with many questions does not delay the others.
     queue: AskQueue<Digest>,
     /// Denials of users. If a user has too many denials, kubefan asks no questions about it: the
@@ -88,6 +88,7 @@ impl Authorizer {
             _ => Duration::ZERO,
         };
         Self {
+            names: CoveredNames::new(config, Arc::clone(&reviewer), shutdown.clone()),
             reviewer,
             authenticator,
             decisions: Answers::new(
@@ -112,8 +113,8 @@ impl Authorizer {
     ///
     /// The first question has no selectors. Selectors can only narrow a read, so a yes covers all
     /// selectors. After a no, the question is asked with the selectors, because node agents may
-    /// read only what belongs to their node. The names of objects are left out in this way too, if
-    /// the operator has configured it.
+    /// read only what belongs to their node. If a right to all names covers each name, the first
+    /// question is about all names.
     ///
     /// Asks nothing about names that are longer than any name can be.
     pub(in crate::identity) async fn may_read(
@@ -124,7 +125,8 @@ impl Authorizer {
         if attributes.has_long_names() {
             return Verdict::NotAllowed;
         }
-        let general = match attributes.more_general(self.config.names_covered) {
+        let is_name_covered = self.is_name_covered(caller, attributes);
+        let general = match attributes.more_general(is_name_covered) {
             Some(general) => self.judge(caller, general, Denial::IsAskedAgain).await,
             None => Judgement::Denied,
         };
@@ -150,13 +152,12 @@ impl Authorizer {
         attributes: &Attributes,
     ) -> bool {
         let changed = |_: &_| self.recent.settled(caller.user(), &attributes.namespace);
-        let general = attributes.more_general(self.config.names_covered);
+        let stale = self.config.stale;
+        let general = attributes.more_general(self.names.covered_within(caller.user(), stale));
         let questions = [attributes.without_selectors(), attributes.clone()];
         questions.into_iter().chain(general).any(|attributes| {
             let question = Question::new(caller, attributes);
-            let last = self
-                .decisions
-                .last_within(&question, self.config.stale, changed);
+            let last = self.decisions.last_within(&question, stale, changed);
             last == Some(Judgement::Allowed)
         })
     }
@@ -175,7 +176,7 @@ impl Authorizer {
             self.decisions.known(&question, earliest)
         };
         let is_allowed = |judgement: &Judgement| *judgement == Judgement::Allowed;
-        let general = self.without_covered_name(attributes).and_then(decision);
+        let general = self.of_all_names(caller, attributes).and_then(decision);
         let known = general.filter(is_allowed);
         let known = known.or_else(|| decision(attributes.without_selectors()));
         known.map(Verdict::of)
@@ -193,7 +194,7 @@ impl Authorizer {
         if attributes.has_long_names() || self.denied_for(caller).is_zero() {
             return false;
         }
-        match self.without_covered_name(attributes) {
+        match self.of_all_names(caller, attributes) {
             Some(general) => {
                 let judged = self.judge(caller, general, Denial::IsAskedAgain);
                 judged.await == Judgement::Allowed
@@ -203,9 +204,15 @@ impl Authorizer {
     }
 
     /// Returns the attributes of all names, if a yes for them covers the name in `attributes`.
-    fn without_covered_name(&self, attributes: &Attributes) -> Option<Attributes> {
-        let has_name = self.config.names_covered && !attributes.name.is_empty();
-        has_name.then(|| attributes.more_general(true)).flatten()
+    fn of_all_names(&self, caller: &KnownCaller, attributes: &Attributes) -> Option<Attributes> {
+        let is_name_covered = self.is_name_covered(caller, attributes);
+        let of_all = is_name_covered.then(|| attributes.more_general(true));
+        of_all.flatten()
+    }
+
+    /// Returns true if the attributes have a name, and a yes for all names covers it.
+    fn is_name_covered(&self, caller: &KnownCaller, attributes: &Attributes) -> bool {
+        attributes.is_of_one_object() && self.names.cover(caller.user())
     }
 
     /// Remembers that the API server has authorized a read of `caller`, because it has answered the
@@ -381,10 +388,10 @@ impl Authorizer {
         }
     }
 
-    /// Returns how long a denial of `caller` is remembered.
+    /// Returns how long a denial of `caller` is remembered. That of a node is not remembered,
+    /// because it changes with every pod that is bound to the node.
     pub(in crate::identity) fn denied_for(&self, caller: &KnownCaller) -> Duration {
-        let mut groups = caller.user().groups.iter();
-        if groups.any(|group| group == NODES) {
+        if caller.user().is_node() {
             Duration::ZERO
         } else {
             self.config.denied_ttl

@@ -2,4 +2,5 @@
 
 pub(super) mod attributes;
 pub(super) mod authorizer;
+pub(super) mod covered_names;
 pub(super) mod question;

@@ -153,6 +153,14 @@ mod tests {
             Box::pin(async { Judgement::Allowed })
         }
 
+        fn covers_names(&self, _: &KnownCaller) -> bool {
+            false
+        }
+
+        fn confirm_names(&self, _: &Arc<KnownCaller>) -> Asking<bool> {
+            Box::pin(async { false })
+        }
+
         fn check(&self, token: &Token) -> Asking<TokenOwner<Arc<KnownUser>>> {
             self.0.lock().push(token.secret().to_owned());
             Box::pin(async { TokenOwner::MayNotAsk })

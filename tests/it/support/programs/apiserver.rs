@@ -201,7 +201,6 @@ impl ApiServer {
             .args([
                 "--bind-address=127.0.0.1",
                 "--advertise-address=127.0.0.1",
-                "--authorization-mode=RBAC",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 "--service-cluster-ip-range=10.0.0.0/24",
                 "--disable-admission-plugins=ServiceAccount",
@@ -210,6 +209,10 @@ impl ApiServer {
                 "--kubelet-preferred-address-types=InternalIP",
                 "--max-requests-inflight=20000",
             ]);
+        let has_authorizers = |flag: &String| flag.starts_with("--authorization-config=");
+        if !self.flags.iter().any(has_authorizers) {
+            command.arg("--authorization-mode=RBAC");
+        }
         command
     }
 

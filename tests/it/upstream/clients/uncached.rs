@@ -26,9 +26,8 @@ const CLIENTS: [&str; 4] = ["retry", "create", "manager", "reading-manager"];
 /// The number of objects that a manager follows.
 const FOLLOWED: u64 = 4;
 /// With TLS, kubefan authenticates callers, so the sessions are those of a token.
-const FLAGS: [&str; 6] = [
+const FLAGS: [&str; 5] = [
     "--tls-self-signed",
-    "--authorization-names-covered",
     "--resource",
     "configmaps",
     "--freshness",

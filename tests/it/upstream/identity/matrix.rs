@@ -280,7 +280,9 @@ async fn check_rights(server: &ApiServer, mode: &str, own: &mut OwnRequests) {
     let roles = [CACHE_ROLE, "kubefan"].into_iter().chain(delegated);
     let review = ("authorization.k8s.io", "subjectaccessreviews", "create");
     let authorities = ("", "configmaps", "get");
-    let others = [review, authorities];
+    // Every user has this right.
+    let rules = ("authorization.k8s.io", "selfsubjectrulesreviews", "create");
+    let others = [review, authorities, rules];
     own.check(server, mode, &roles.collect::<Vec<_>>(), &others)
         .await;
 }

@@ -4,6 +4,7 @@ mod attack_costs;
 mod attacks;
 mod callers;
 mod chart_rights;
+mod covered_names;
 mod credentials;
 mod fairness;
 mod flow_schemas;

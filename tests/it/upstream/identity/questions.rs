@@ -11,8 +11,9 @@ use std::fs;
 use futures::future::join_all;
 use serde_json::json;
 
-use super::observed::Observed;
+use super::observed::{LIMIT, Observed};
 use crate::support::outcomes::request_count;
+use crate::support::poll::eventually;
 use crate::support::programs::apiserver::{ApiServer, READER, metric, shared};
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::settings::setting;
@@ -29,7 +30,7 @@ fn resident(kubefan: &Kubefan) -> u64 {
 }
 
 /// Creates a namespace with some ConfigMaps, which the reader may get, list and watch.
-async fn maps(server: &ApiServer, name: &str, count: usize) -> String {
+pub(super) async fn maps(server: &ApiServer, name: &str, count: usize) -> String {
     let namespace = server.namespace(name).await;
     let verbs = ["get", "list", "watch"];
     server
@@ -86,34 +87,59 @@ async fn a_user_without_rights_fills_no_memory_with_long_questions() {
     assert!(grown < 64, "{grown} MiB");
 }
 
+/// Waits until kubefan has found out whether names are covered. It does so when a client reads by
+/// name, so reads `path`.
+pub(super) async fn found_out(kubefan: &Kubefan, client: &Client, path: &str, finding: &str) {
+    eventually(finding, LIMIT, async || {
+        client.get(path).await;
+        match kubefan.log().contains(finding) {
+            true => Ok(()),
+            false => Err(kubefan.log()),
+        }
+    })
+    .await;
+}
+
+/// Counts the questions about rights.
+async fn asked(kubefan: &Kubefan) -> f64 {
+    let labels = [("kind", "SelfSubjectAccessReview")];
+    metric(&kubefan.admin(), "kubefan_reviews_total", &labels).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn reads_by_name_cost_no_calls_if_names_are_covered() {
     let server = shared();
     let count = 20;
     let maps = maps(server, "covered-names", count).await;
-    for is_covered in [true, false] {
-        let covered: &[&str] = match is_covered {
-            true => &["--authorization-names-covered"],
-            false => &[],
-        };
-        let kubefan = Kubefan::start(server, &[&CALLER[..], covered].concat()).await;
+    for (flag, is_covered) in [
+        // The API server has only RBAC.
+        (None, true),
+        (Some("--authorization-names-covered"), true),
+        (Some("--authorization-names-covered=false"), false),
+    ] {
+        let flags: Vec<_> = CALLER.into_iter().chain(flag).collect();
+        let kubefan = Kubefan::start(server, &flags).await;
         let reader = kubefan.client().as_token(READER);
         // Only a LIST starts a cache.
         reader.get(&format!("{maps}?resourceVersion=0")).await.ok();
-        let reviews = metric(&kubefan.admin(), "kubefan_reviews_total", &[]).await;
+        if flag.is_none() {
+            let other = "/api/v1/namespaces/default/configmaps/other?resourceVersion=0";
+            found_out(&kubefan, &reader, other, "names are covered").await;
+        }
+        let answered = async |outcome| request_count(&kubefan.metrics().await, outcome, "get");
+        let outcome = if is_covered { "cache" } else { "forwarded" };
+        let (reviews, before) = (asked(&kubefan).await, answered(outcome).await);
         for number in 0..count {
             let path = format!("{maps}/map-{number}?resourceVersion=0");
             reader.get(&path).await.ok();
         }
-        let metrics = kubefan.metrics().await;
-        let outcome = if is_covered { "cache" } else { "forwarded" };
-        let answered = request_count(&metrics, outcome, "get");
-        assert_eq!(answered, count as f64, "{metrics}");
-        let asked = metric(&kubefan.admin(), "kubefan_reviews_total", &[]).await - reviews;
+        let answered = answered(outcome).await - before;
+        assert_eq!(answered, count as f64, "{flag:?} {outcome}");
+        let asked = asked(&kubefan).await - reviews;
         // One more if the first is forgotten, after ten seconds.
         let most = if is_covered { 2.0 } else { 0.0 };
-        assert!(asked <= most, "{asked} for {count} reads, {is_covered}");
+        assert!(asked <= most, "{asked} for {count} reads, {flag:?}");
         // Another verb is another right.
         let path = "/api/v1/namespaces/default/configmaps/any?resourceVersion=0";
         assert_eq!(reader.get(path).await.status, 403);

@@ -240,6 +240,7 @@ async fn an_outage_of_etcd_ends_no_watch() {
         "1s",
         "--authorization-max-reviews",
         "1000",
+        "--authorization-names-covered=false",
     ];
     let kubefan = Kubefan::start(&scene.server, &flags).await;
     watches_roles(&kubefan).await;

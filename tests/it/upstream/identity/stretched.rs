@@ -59,7 +59,9 @@ async fn started(tokens: &str) -> (ApiServer, Kubefan) {
     }
     let map = json!({"metadata": {"name": "first"}});
     server.client().create(MAPS, &map).await.ok();
-    let flags = ["--auth", "caller", "-r", "configmaps"];
+    // So that each watch of one object is a question.
+    let names = "--authorization-names-covered=false";
+    let flags = ["--auth", "caller", "-r", "configmaps", names];
     let kubefan = Kubefan::start(&server, &flags).await;
     watches_roles(&kubefan).await;
     (server, kubefan)

@@ -66,6 +66,41 @@ impl Register {
         self.enqueue(new);
     }
 
+    /// Returns true if the group's question is about all names, and decides about watches of single
+    /// names.
+    pub(in crate::identity::open_watches) fn has_covered_names(&self, id: GroupId) -> bool {
+        !self.with_covered_names(id).is_empty()
+    }
+
+    /// Moves the watches of single names to questions about these names, because a right to all
+    /// names does not cover them any more.
+    pub(in crate::identity::open_watches) fn names_uncovered(&mut self, id: GroupId, now: Instant) {
+        for id in self.with_covered_names(id) {
+            let member = self.members.get_mut(&id);
+            if let Some(narrower) = member.and_then(|member| member.narrower.take()) {
+                self.move_right(id, narrower, now);
+            }
+        }
+    }
+
+    /// Returns the members that are watches of single names, if the group's question is about all
+    /// names.
+    fn with_covered_names(&self, id: GroupId) -> Vec<MemberId> {
+        let Some(group) = self.groups.get(&id) else {
+            return Vec::new();
+        };
+        let Subject::Right(question) = &group.subject else {
+            return Vec::new();
+        };
+        let name = &question.attributes.name;
+        let is_covered = |id: &MemberId| {
+            let member = self.members.get(id);
+            let narrower = member.and_then(|member| member.narrower.as_ref());
+            narrower.is_some_and(|narrower| narrower.name != *name)
+        };
+        group.members.iter().copied().filter(is_covered).collect()
+    }
+
     pub(super) fn join_right(
         &mut self,
         member: MemberId,

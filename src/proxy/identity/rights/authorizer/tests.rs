@@ -1,6 +1,7 @@
 //! Decisions of a scripted API server in memory, on paused time.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -18,44 +19,71 @@ use tokio::io::duplex;
 use tokio::time::advance;
 
 use super::*;
-use crate::identity::Metrics;
+use crate::identity::callers::caller::KnownUser;
+use crate::identity::rights::attributes::ANY_NAME;
 use crate::identity::tokens::deleted_objects::DeletedObjects;
+use crate::identity::{Metrics, User};
 
 /// Which attributes of a review are allowed.
 type Rules = fn(&Value) -> bool;
 
 struct Scene {
     authorizer: Arc<Authorizer>,
-    /// The attributes of all reviews.
-    asked: Arc<Mutex<Vec<Value>>>,
+    api_server: Arc<ApiServer>,
 }
 
-async fn review(
-    request: Request<Incoming>,
+/// The scripted API server.
+struct ApiServer {
     rules: Rules,
-    asked: Arc<Mutex<Vec<Value>>>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let body = request.into_body().collect().await.expect("a whole body");
-    let mut review: Value = serde_json::from_slice(&body.to_bytes()).expect("a review");
-    let attributes = review["spec"]["resourceAttributes"].take();
-    let allowed = rules(&attributes);
-    asked.lock().push(attributes);
-    let body = json!({"status": {"allowed": allowed}}).to_string();
-    let answer = Response::builder()
-        .status(StatusCode::CREATED)
-        .header("content-type", "application/json")
-        .body(Full::from(body));
-    Ok(answer.expect("a response"))
+    /// The attributes of all reviews of access.
+    asked: Mutex<Vec<Value>>,
+    /// The answer to a review of rules: its code and its `status`.
+    of_rules: Mutex<(u16, Value)>,
+    /// The number of reviews of rules.
+    rules_asked: AtomicUsize,
+}
+
+impl ApiServer {
+    async fn review(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        let body = request.into_body().collect().await.expect("a whole body");
+        let mut review: Value = serde_json::from_slice(&body.to_bytes()).expect("a review");
+        let (code, status) = if review["kind"] == "SelfSubjectRulesReview" {
+            self.rules_asked.fetch_add(1, Ordering::Relaxed);
+            self.of_rules.lock().clone()
+        } else {
+            let attributes = review["spec"]["resourceAttributes"].take();
+            let allowed = (self.rules)(&attributes);
+            self.asked.lock().push(attributes);
+            (201, json!({"allowed": allowed}))
+        };
+        let body = match code {
+            201 => json!({"status": status}),
+            _ => json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}),
+        };
+        let answer = Response::builder()
+            .status(StatusCode::from_u16(code).expect("a code"))
+            .header("content-type", "application/json")
+            .body(Full::from(body.to_string()));
+        Ok(answer.expect("a response"))
+    }
 }
 
 impl Scene {
     fn new(config: Config, rules: Rules) -> Self {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&asked);
+        let api_server = Arc::new(ApiServer {
+            rules,
+            asked: Mutex::default(),
+            of_rules: Mutex::new((201, json!({"incomplete": true}))),
+            rules_asked: AtomicUsize::new(0),
+        });
+        let answering = Arc::clone(&api_server);
         let dial = move || {
             let (near, far) = duplex(64 << 10);
-            let seen = Arc::clone(&seen);
-            let answer = service_fn(move |request| review(request, rules, Arc::clone(&seen)));
+            let answering = Arc::clone(&answering);
+            let answer = service_fn(move |request| Arc::clone(&answering).review(request));
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(far), answer));
             Ok(near)
         };
@@ -82,14 +110,48 @@ impl Scene {
         );
         Self {
             authorizer: Arc::new(authorizer),
-            asked,
+            api_server,
         }
     }
 
-    /// The number of questions since the last call.
+    /// The number of questions about access since the last call.
     fn asked(&self) -> usize {
-        std::mem::take(&mut *self.asked.lock()).len()
+        std::mem::take(&mut *self.api_server.asked.lock()).len()
     }
+
+    /// The number of questions about rules since the last call.
+    fn rules_asked(&self) -> usize {
+        self.api_server.rules_asked.swap(0, Ordering::Relaxed)
+    }
+
+    /// Sets the answer to questions about rules.
+    fn set_rules(&self, code: u16, status: Value) {
+        *self.api_server.of_rules.lock() = (code, status);
+    }
+
+    /// Waits until the question about rules that is in flight has its answer, and asks it if the
+    /// last answer is old.
+    async fn confirmed(&self) -> bool {
+        self.authorizer.names.confirmed(&User::default()).await
+    }
+}
+
+/// A caller in the group of nodes.
+fn node() -> Arc<KnownCaller> {
+    let user = KnownUser {
+        user: User {
+            groups: vec![User::NODES.to_owned()],
+            ..User::default()
+        },
+        ..KnownUser::unnamed(Digest::for_tests(2))
+    };
+    Arc::new(KnownCaller::new(Arc::new(user), Credential::None))
+}
+
+fn is_of_all_names(attributes: &Value) -> bool {
+    ["", ANY_NAME]
+        .map(Value::from)
+        .contains(&attributes["name"])
 }
 
 fn read(verb: &str, name: &str) -> Attributes {
@@ -141,21 +203,32 @@ async fn questions_with_long_names_or_selectors_are_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_without_a_name_covers_names_only_if_the_operator_says_so() {
-    let is_unnamed = |attributes: &Value| attributes["name"] == "";
-    for names_covered in [false, true] {
+async fn a_yes_for_all_names_covers_each_name_only_if_names_are_covered() {
+    const LISTED: &str = r#"{"incomplete": false}"#;
+    const WEBHOOK: &str = r#"{"incomplete": true, "evaluationError": "a webhook"}"#;
+    let user = || Arc::new(KnownCaller::for_tests(1));
+    for (said, caller, (code, rules), names_covered) in [
+        (Some(true), user(), (201, WEBHOOK), true),
+        (Some(false), user(), (201, LISTED), false),
+        (None, user(), (201, LISTED), true),
+        (None, user(), (201, WEBHOOK), false),
+        (None, user(), (403, LISTED), false),
+        (None, user(), (404, LISTED), false),
+        (None, user(), (503, LISTED), false),
+        (None, node(), (201, LISTED), false),
+    ] {
         let config = Config {
-            names_covered,
+            names_covered: said,
             stale: Duration::from_secs(60),
             ..Config::default()
         };
-        let scene = Scene::new(config, is_unnamed);
-        let caller = Arc::new(KnownCaller::for_tests(1));
+        let scene = Scene::new(config, is_of_all_names);
+        scene.set_rules(code, serde_json::from_str(rules).expect("a status"));
         let authorizer = &scene.authorizer;
-        assert_eq!(
-            authorizer.may_read(&caller, &read("get", "")).await,
-            Verdict::Allowed
-        );
+        scene.confirmed().await;
+        assert_eq!(scene.rules_asked(), usize::from(said.is_none()));
+        let all = read("get", ANY_NAME);
+        assert_eq!(authorizer.may_read(&caller, &all).await, Verdict::Allowed);
         assert_eq!(scene.asked(), 1);
         let named = read("get", "a");
         let known = authorizer.known(&caller, &named);
@@ -174,6 +247,7 @@ async fn a_yes_without_a_name_covers_names_only_if_the_operator_says_so() {
             assert_eq!(verdict.await, expected);
         }
         assert_eq!(scene.asked(), if names_covered { 0 } else { 100 });
+        assert_eq!(scene.rules_asked(), 0);
         // Another verb or namespace is another right.
         let elsewhere = Attributes {
             namespace: "m".to_owned(),
@@ -186,9 +260,103 @@ async fn a_yes_without_a_name_covers_names_only_if_the_operator_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_webhook_that_is_added_counts_within_the_time_of_a_decision() {
+    let config = Config::default();
+    let validity = config.allowed_ttl;
+    let scene = Scene::new(config, is_of_all_names);
+    scene.set_rules(201, json!({"incomplete": false}));
+    let caller = Arc::new(KnownCaller::for_tests(1));
+    let authorizer = &scene.authorizer;
+    let named = read("get", "a");
+    // The first read finds nothing, and asks. It does not wait.
+    assert!(!authorizer.may_read_all_names(&caller, &named).await);
+    assert!(scene.confirmed().await);
+    for _ in 0..100 {
+        assert!(authorizer.may_read_all_names(&caller, &named).await);
+    }
+    assert_eq!((scene.rules_asked(), scene.asked()), (1, 1));
+    scene.set_rules(201, json!({"incomplete": true}));
+    advance(validity / 2).await;
+    // The last answer still counts while it is asked for again.
+    assert_eq!(authorizer.known(&caller, &named), Some(Verdict::Allowed));
+    assert!(!scene.confirmed().await);
+    assert_eq!(authorizer.known(&caller, &named), None);
+    assert!(!authorizer.may_read_all_names(&caller, &named).await);
+    assert_eq!(scene.rules_asked(), 1);
+    // Other reads ask nothing.
+    advance(100 * validity).await;
+    authorizer.may_read(&caller, &read("list", "")).await;
+    assert_eq!(scene.rules_asked(), 0);
+    // An answer expires if no read asks for it again in time.
+    scene.set_rules(201, json!({"incomplete": false}));
+    assert!(scene.confirmed().await);
+    advance(validity).await;
+    assert_eq!(authorizer.known(&caller, &named), None);
+    assert!(!authorizer.is_name_covered(&caller, &named));
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_an_outage_names_are_covered_as_long_as_older_decisions_count() {
+    let config = Config {
+        stale: Duration::from_secs(60),
+        ..Config::default()
+    };
+    let validity = config.allowed_ttl;
+    let scene = Scene::new(config, is_of_all_names);
+    scene.set_rules(201, json!({"incomplete": false}));
+    assert!(scene.confirmed().await);
+    let (user, node) = (Arc::new(KnownCaller::for_tests(1)), node());
+    let authorizer = &scene.authorizer;
+    for caller in [&user, &node] {
+        let all = read("get", ANY_NAME);
+        assert_eq!(authorizer.may_read(caller, &all).await, Verdict::Allowed);
+    }
+    scene.set_rules(503, Value::Null);
+    let named = read("get", "a");
+    advance(validity / 2).await;
+    assert!(scene.confirmed().await, "the last answer has not expired");
+    advance(validity / 2).await;
+    assert!(!scene.confirmed().await);
+    assert!(authorizer.was_allowed(&user, &named) && !authorizer.was_allowed(&node, &named));
+    advance(Duration::from_secs(60) - validity).await;
+    assert!(!authorizer.was_allowed(&user, &named));
+    // A clear answer ends it at once.
+    scene.set_rules(201, json!({"incomplete": false}));
+    assert!(scene.confirmed().await);
+    let since = Instant::now();
+    authorizer.learn(&user, &read("get", ANY_NAME), since);
+    advance(validity).await;
+    assert!(authorizer.was_allowed(&user, &named));
+    scene.set_rules(403, Value::Null);
+    assert!(!scene.confirmed().await);
+    assert!(!authorizer.was_allowed(&user, &named));
+}
+
+/// Such a rule, perhaps of a template without a value, allows no object.
+#[tokio::test(start_paused = true)]
+async fn a_right_to_the_empty_name_covers_no_name() {
+    let config = Config {
+        names_covered: Some(true),
+        ..Config::default()
+    };
+    let scene = Scene::new(config, |attributes| attributes["name"] == "");
+    let caller = Arc::new(KnownCaller::for_tests(1));
+    let authorizer = &scene.authorizer;
+    for verb in ["get", "create"] {
+        let named = read(verb, "a");
+        assert!(!authorizer.may_read_all_names(&caller, &named).await);
+        let verdict = authorizer.may_read(&caller, &named).await;
+        assert_eq!(verdict, Verdict::NotAllowed, "{verb}");
+    }
+    // A list without a name is a list of all objects.
+    let verdict = authorizer.may_read(&caller, &read("list", "a")).await;
+    assert_eq!(verdict, Verdict::Allowed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_no_without_a_name_says_nothing_about_names() {
     let config = Config {
-        names_covered: true,
+        names_covered: Some(true),
         ..Config::default()
     };
     let scene = Scene::new(config, |attributes| attributes["name"] == "mine");
