@@ -37,6 +37,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/limits.md",
     "docs/operating.md",
     "docs/reasons.md",
+    "docs/runbooks.md",
     "docs/settings.md",
     "docs/sizing.md",
     "docs/tables.md",
@@ -51,7 +52,7 @@ const DOCUMENTS: &[&str] = &[
 ];
 /// Where a page of the book links to a file outside of `docs`: a
 /// relative link would leave the book.
-const AT_GITHUB: &str = "https://github.com/kubefan/kubefan/blob/main/";
+pub(crate) const AT_GITHUB: &str = "https://github.com/kubefan/kubefan/blob/main/";
 /// A word in backticks that starts with one of these is a path from the repository's root.
 const SOURCE_FOLDERS: [&str; 7] = [
     "src/",
@@ -334,7 +335,7 @@ fn links_in(markdown: &str) -> Vec<String> {
 }
 
 /// Finds the texts between backticks, outside fenced blocks.
-fn code_words(markdown: &str) -> Vec<String> {
+pub(crate) fn code_words(markdown: &str) -> Vec<String> {
     let mut in_block = false;
     let mut words = Vec::new();
     for line in markdown.lines() {

@@ -16,6 +16,7 @@ mod layering; // the rooms of src depend on each other only as ARCHITECTURE.md a
 mod limits; // the limits of requests and connections
 mod load; // `kubefan load`: its reports, the losses it detects, its cleanup
 mod load_through_proxy; // the requests of `kubefan load`, and how it handles a faulty server
+mod mixin; // the alerts, recording rules and dashboard: names, promtool, and alerts at real faults
 mod prose; // the comments of all Rust sources use plain words
 mod readme; // a test runs every command that README.md and the pages of docs show
 mod repository; // the files of this checkout, read as text

@@ -1,7 +1,9 @@
-//! Renders the chart in `deploy/helm/kubefan` with the helm that `tests/deploy/build` builds.
+//! Renders the chart in `deploy/helm/kubefan` with the helm that `tests/deploy/build` builds, and runs
+//! the other programs that it builds.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
@@ -37,12 +39,23 @@ impl Tools {
 
     /// Runs one of the programs with an empty home directory.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, program: &str, arguments: &[A]) -> Output {
+        self.run_reading(program, arguments, Path::new("/dev/null"))
+    }
+
+    /// Runs one of the programs like [`Tools::run`], with a file as its standard input.
+    pub(crate) fn run_reading<A: AsRef<OsStr>>(
+        &self,
+        program: &str,
+        arguments: &[A],
+        input: &Path,
+    ) -> Output {
         let home = tempfile::tempdir().expect("a temporary directory");
         Command::new(self.directory.join(program))
             .args(arguments)
             .env("HOME", home.path())
             .env_remove("KUBECONFIG")
             .current_dir(home.path())
+            .stdin(File::open(input).expect("a file"))
             .output()
             .unwrap_or_else(|error| panic!("{program}: {error}"))
     }

@@ -17,7 +17,7 @@ use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::binary;
 
 /// The kinds that only the CRDs of other projects define.
-const FOREIGN: [&str; 2] = ["Certificate", "ServiceMonitor"];
+const FOREIGN: [&str; 3] = ["Certificate", "PrometheusRule", "ServiceMonitor"];
 
 /// Returns the chart's files of values, one for each mode, and its examples.
 fn modes() -> Vec<PathBuf> {
