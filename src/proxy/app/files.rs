@@ -15,6 +15,7 @@ use crate::config::ServeConfig;
 use crate::identity;
 use crate::identity::AuthorityFiles;
 use crate::net::Acceptor;
+use crate::server::Consumers;
 
 /// The certificates of the listeners, the authorities in files, and the audit log.
 pub(super) struct Files {
@@ -71,6 +72,13 @@ impl Files {
             for acceptor in self.asking(config) {
                 acceptor.request_client_certificates(Vec::new());
             }
+        }
+    }
+
+    /// Returns the logs, which get the records of requests.
+    pub(super) fn consumers(&self) -> Consumers {
+        Consumers {
+            audit: self.audit.clone(),
         }
     }
 

@@ -35,7 +35,7 @@ use crate::config::{AdminConfig, Resources, ServeConfig};
 use crate::identity::AccessControl;
 use crate::ledger::{Ledger, sample_kept};
 use crate::net::{Listener, ServingThreads};
-use crate::server::{Admin, Server, Startup, WebPageRules};
+use crate::server::{Admin, Records, Server, Startup, WebPageRules};
 use crate::{identity, ledger, net, server};
 
 /// How often the client certificates and CAs of the kubeconfig are read again.
@@ -122,9 +122,13 @@ impl App {
         listening.log(&config);
 
         serve_admin(&config.admin, admin_listener, &startup, &listening);
+        let records = Records {
+            metrics: metrics.requests.clone(),
+            consumers: files.consumers(),
+        };
         let service = startup
             .clone()
-            .into_service(metrics.requests.clone(), config.requests.web_pages);
+            .into_service(records, config.requests.web_pages);
         shutdown.spawn(listener.serve(service));
         Ok(Opened {
             config,
@@ -197,7 +201,7 @@ impl Opened {
         if let Some(authorities) = files.authorities.take() {
             load_authorities(&access, authorities, files.asking(&config), shutdown).await?;
         }
-        let mut server = Server::new(
+        let server = Server::new(
             access,
             informers.clone(),
             Arc::clone(&rest_mapper),
@@ -206,9 +210,6 @@ impl Opened {
             self.metrics,
             shutdown.clone(),
         );
-        if let Some(audit) = &files.audit {
-            server = server.with_audit(Arc::clone(audit));
-        }
         startup.finish(server.clone(), admin_access);
         let live = Live {
             informers: informers.clone(),

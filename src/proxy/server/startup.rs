@@ -12,7 +12,7 @@ use kubefan_core::body::Body;
 use parking_lot::Mutex;
 
 use super::answers::answer::Answer;
-use super::filters::{RequestMetrics, WebPageRules};
+use super::filters::{Records, WebPageRules};
 use super::request::Exchange;
 use super::service::{Server, filtered};
 use crate::identity::AccessControl;
@@ -53,7 +53,7 @@ impl Server {
         let (metrics, web_pages) = (self.inner.metrics.clone(), self.inner.web_pages);
         let startup = Startup::default();
         startup.finish(self, None);
-        startup.into_service(metrics, web_pages)
+        startup.into_service(metrics.into(), web_pages)
     }
 }
 
@@ -94,10 +94,10 @@ impl Startup {
     /// there is one.
     pub fn into_service(
         self,
-        metrics: RequestMetrics,
+        records: Records,
         web_pages: WebPageRules,
     ) -> impl HttpService<Body, Error = Infallible, Future: Send> {
-        filtered(metrics, web_pages, move |exchange| {
+        filtered(records, web_pages, move |exchange| {
             let startup = self.clone();
             async move {
                 match startup.started() {
