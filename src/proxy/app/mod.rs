@@ -125,6 +125,7 @@ impl App {
         let records = Records {
             metrics: metrics.requests.clone(),
             consumers: files.consumers(),
+            has_cache_status: config.requests.has_cache_status,
         };
         let service = startup
             .clone()

@@ -48,8 +48,8 @@
 //! judged_upstream  the answer's status     nothing; counts wrong credentials, and closes HTTP/2
 //!                                          connections on which they, or none, are sent
 //! outcome     the way that was taken       `Outcome`, a field of the `Answer`, for trace
-//! record      what all stages found out    the `Record`, made by trace; metrics, the log and the
-//!                                          audit log are made from it
+//! record      what all stages found out    the `Record`, made by trace; metrics, the log, the audit
+//!                                          log and the header `Cache-Status` are made from it
 //! ```
 //!
 //! `service` passes a request through the stages up to the decision, `cached/`'s `Caches` through

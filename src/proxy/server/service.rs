@@ -47,7 +47,7 @@ pub(super) struct Inner {
     upstream: Upstream,
     max_url_bytes: usize,
     pub(super) web_pages: WebPageRules,
-    pub(super) metrics: RequestMetrics,
+    pub(super) records: Records,
 }
 
 impl Server {
@@ -103,7 +103,7 @@ impl Server {
                 caches,
                 max_url_bytes: config.max_url_bytes,
                 web_pages: config.web_pages,
-                metrics: metrics.requests,
+                records: Records::new(metrics.requests, config.has_cache_status),
             }),
         }
     }
@@ -261,7 +261,8 @@ where
     H: Fn(Request<Body>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    filtered(metrics.into(), web_pages, move |exchange: Box<Exchange>| {
+    let records = Records::new(metrics, false);
+    filtered(records, web_pages, move |exchange: Box<Exchange>| {
         let response = handler(exchange.request);
         async move { Answer::from(response.await) }
     })

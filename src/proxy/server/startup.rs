@@ -50,10 +50,10 @@ pub(super) struct Waiting {
 impl Server {
     /// Returns the service for `net`: the complete request path, including filters.
     pub fn into_service(self) -> impl HttpService<Body, Error = Infallible, Future: Send> {
-        let (metrics, web_pages) = (self.inner.metrics.clone(), self.inner.web_pages);
+        let (records, web_pages) = (self.inner.records.clone(), self.inner.web_pages);
         let startup = Startup::default();
         startup.finish(self, None);
-        startup.into_service(metrics.into(), web_pages)
+        startup.into_service(records, web_pages)
     }
 }
 

@@ -32,7 +32,8 @@ struct State {
 /// watch pass through only one more body.
 struct Sending {
     _charge: Option<Charge>,
-    counted: Option<Counted>,
+    /// Boxed, because most answers have no consumer of their end.
+    counted: Option<Box<Counted>>,
 }
 
 /// What was sent of an answer.
@@ -96,11 +97,13 @@ pub(in crate::server) fn sending(
         return response;
     }
     let length = response.body().size_hint().exact();
-    let counted = ending.map(|ending| Counted {
-        ending,
-        length,
-        bytes: 0,
-        end: None,
+    let counted = ending.map(|ending| {
+        Box::new(Counted {
+            ending,
+            length,
+            bytes: 0,
+            end: None,
+        })
     });
     let sending = Sending {
         _charge: charge,

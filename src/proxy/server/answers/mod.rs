@@ -3,6 +3,7 @@
 
 pub(super) mod answer;
 mod audit;
+pub(super) mod cache_status;
 pub(super) mod consumers;
 pub(super) mod ending;
 pub(super) mod held;

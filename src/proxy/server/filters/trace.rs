@@ -11,6 +11,7 @@ use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Instant;
 
 use crate::server::answers::answer::Answer;
+use crate::server::answers::cache_status;
 use crate::server::answers::consumers::Consumers;
 use crate::server::answers::ending::{Ending, sending};
 use crate::server::answers::record::{Arrival, LoggedHeaders, Record};
@@ -23,6 +24,8 @@ const AUDIT_ID: &str = "audit-id";
 pub struct Records {
     pub(crate) metrics: RequestMetrics,
     pub(crate) consumers: Consumers,
+    /// Whether answers have the header `Cache-Status`.
+    pub(crate) has_cache_status: bool,
 }
 
 /// Number and duration of all requests.
@@ -68,11 +71,14 @@ impl RequestMetrics {
     }
 }
 
-impl From<RequestMetrics> for Records {
-    fn from(metrics: RequestMetrics) -> Self {
+impl Records {
+    /// Creates the records for `metrics`, and for the header `Cache-Status` unless the answers have
+    /// none.
+    pub(in crate::server) fn new(metrics: RequestMetrics, has_cache_status: bool) -> Self {
         Self {
             metrics,
             consumers: Consumers::default(),
+            has_cache_status,
         }
     }
 }
@@ -111,6 +117,9 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
     log(&record);
     let audit_id = record.arrival.audit_id.clone();
     response.headers_mut().entry(AUDIT_ID).or_insert(audit_id);
+    if records.has_cache_status {
+        cache_status::append(response.headers_mut(), record.outcome);
+    }
     let mut ending = ending.filter(|_| consumers.want(&record));
     if let Some(ending) = &ending {
         ending.begin(record);
