@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::outcome::Outcome;
 use super::record::Record;
-use crate::audit::AuditLog;
 use crate::identity::User;
+use crate::line_log::LineLog;
 use crate::server::request::Verb;
 
 /// Longest User-Agent, in bytes, that is written in full, as by the API server.
@@ -82,14 +82,14 @@ pub(super) fn is_audited(record: &Record) -> bool {
 }
 
 /// Writes the event for the start of a watch, when the head of its answer is known.
-pub(super) fn began(log: &AuditLog, record: &Record) {
+pub(super) fn began(log: &LineLog, record: &Record) {
     if record.arrival.info.verb == Verb::Watch {
         write(log, record, "ResponseStarted");
     }
 }
 
 /// Writes the event for the end of an answer.
-pub(super) fn ended(log: &AuditLog, record: &Record) {
+pub(super) fn ended(log: &LineLog, record: &Record) {
     write(log, record, "ResponseComplete");
 }
 
@@ -102,7 +102,7 @@ fn answered_by(record: &Record) -> Option<&'static str> {
     }
 }
 
-fn write(log: &AuditLog, record: &Record, stage: &'static str) {
+fn write(log: &LineLog, record: &Record, stage: &'static str) {
     let Some(by) = answered_by(record) else {
         return;
     };
@@ -147,7 +147,7 @@ fn write(log: &AuditLog, record: &Record, stage: &'static str) {
 }
 
 /// Shortens a User-Agent as the API server does. The User-Agent is plain ASCII.
-fn truncated(mut user_agent: String) -> String {
+pub(super) fn truncated(mut user_agent: String) -> String {
     if user_agent.len() > MAX_USER_AGENT {
         user_agent.truncate(MAX_USER_AGENT);
         user_agent.push_str(TRUNCATED);
@@ -156,12 +156,12 @@ fn truncated(mut user_agent: String) -> String {
 }
 
 /// Returns `time` in the format of Kubernetes' `MicroTime`.
-fn micro_time(time: Timestamp) -> String {
+pub(super) fn micro_time(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
 /// Returns the text of a header; an empty one if there is none, or if it is not ASCII.
-fn text(value: Option<&HeaderValue>) -> &str {
+pub(super) fn text(value: Option<&HeaderValue>) -> &str {
     let text = value.and_then(|value| value.to_str().ok());
     text.unwrap_or_default()
 }

@@ -7,8 +7,9 @@ use std::fmt::Write;
 
 use http::header::CACHE_STATUS;
 use http::{HeaderMap, HeaderValue};
+use tokio::time::Instant;
 
-use super::outcome::{Call, Forwarded, Hit, Outcome, UsedProof};
+use super::outcome::{Call, Forwarded, Hit, Outcome};
 use crate::server::decide::Reason;
 
 /// A hit that needed no proof.
@@ -41,7 +42,7 @@ fn member(outcome: Outcome) -> Option<HeaderValue> {
 fn hit_member(hit: Hit) -> HeaderValue {
     let reason = hit.is_json_instead.then(|| Reason::MediaType.name());
     let method = hit.proof.map(|proof| proof.method.name());
-    let age = hit.proof.and_then(UsedProof::age);
+    let age = hit.proof.and_then(|proof| proof.age(Instant::now()));
     let age = age.map(|age| format!("{}ms", age.as_millis()));
     let words = [reason, method, age.as_deref()].into_iter().flatten();
     let words: Vec<_> = words.collect();
@@ -117,10 +118,10 @@ mod tests {
 
     use http::StatusCode;
     use kubefan_core::informer::ProofMethod;
-    use tokio::time::Instant;
 
     use super::*;
     use crate::limit::Limit;
+    use crate::server::answers::outcome::UsedProof;
 
     /// The value of `fwd` for each reason, in the order of `docs/reasons.md`.
     const REASONS: [(Reason, &str); 32] = [

@@ -130,14 +130,78 @@ impl BodyGuard for Sending {
         let Some(counted) = self.counted.take() else {
             return;
         };
+        let Counted {
+            ending,
+            length,
+            bytes,
+            end,
+        } = *counted;
         // The HTTP library does not ask for more after the announced length.
-        let has_all = counted.length == Some(counted.bytes) || is_complete();
+        let has_all = length == Some(bytes) || is_complete();
         let otherwise = if has_all {
             End::Complete
         } else {
             End::ClientGone
         };
-        counted.ending.sent(counted.bytes);
-        counted.ending.note(counted.end.unwrap_or(otherwise));
+        ending.sent(bytes);
+        ending.note(end.unwrap_or(otherwise));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use futures_util::{FutureExt, stream};
+    use http_body_util::{BodyExt, StreamBody};
+    use kubefan_core::body;
+
+    use super::*;
+
+    /// Sends the frames of a body, up to `most` of them, and returns what was noted at its end.
+    fn sent(body: Body, most: usize) -> (u64, Option<End>) {
+        let ending = Arc::new(Ending::new(Consumers::default()));
+        let response = sending(Response::new(body), None, Some(Arc::clone(&ending)));
+        let mut body = response.into_body();
+        for _ in 0..most {
+            if body.frame().now_or_never().flatten().is_none() {
+                break;
+            }
+        }
+        drop(body);
+        let state = ending.state.lock();
+        (state.bytes, state.end.clone())
+    }
+
+    fn frames(results: Vec<io::Result<&'static str>>) -> Body {
+        let frames = results
+            .into_iter()
+            .map(|text| text.map(|text| Frame::data(text.into())));
+        body::boxed(StreamBody::new(stream::iter(frames)))
+    }
+
+    #[test]
+    fn the_bytes_and_the_end_of_a_body_are_noted() {
+        let failed = || Err(io::Error::other("too slow"));
+        let failure = End::Failed("too slow".to_owned());
+        for (body, most, bytes, end) in [
+            (body::empty(), 0, 0, End::Complete),
+            // The HTTP library stops at the announced length.
+            (body::full("four"), 1, 4, End::Complete),
+            (body::full("four"), 0, 0, End::ClientGone),
+            (frames(vec![Ok("one"), Ok("two")]), 3, 6, End::Complete),
+            (frames(vec![Ok("one"), Ok("two")]), 1, 3, End::ClientGone),
+            (frames(vec![Ok("one"), failed()]), 3, 3, failure),
+        ] {
+            assert_eq!(sent(body, most), (bytes, Some(end)), "{most} frames");
+        }
+    }
+
+    #[test]
+    fn the_first_reason_for_an_end_counts() {
+        let ending = Ending::new(Consumers::default());
+        ending.note(End::RightLost);
+        ending.note(End::Complete);
+        assert_eq!(ending.state.lock().end, Some(End::RightLost));
     }
 }

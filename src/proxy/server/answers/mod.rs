@@ -1,6 +1,7 @@
 //! What every answer gets: the response of an error, what it holds until it was sent, its outcome,
 //! and the record of its request, with what consumes it.
 
+mod access_log;
 pub(super) mod answer;
 mod audit;
 pub(super) mod cache_status;

@@ -93,8 +93,10 @@ impl Outcome {
 }
 
 impl UsedProof {
-    /// Returns the time for which the answer may lack writes; `None` if it is not known.
-    pub fn age(self) -> Option<Duration> {
-        self.as_of.map(|as_of| as_of.elapsed())
+    /// Returns the time before `head` for which an answer that began then may lack writes; `None` if
+    /// it is not known.
+    pub fn age(self, head: Instant) -> Option<Duration> {
+        self.as_of
+            .map(|as_of| head.saturating_duration_since(as_of))
     }
 }

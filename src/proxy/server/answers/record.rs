@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use jiff::Timestamp;
 use kubefan_core::api::GroupVersionResource;
 use percent_encoding::percent_decode_str;
@@ -26,6 +26,7 @@ pub(in crate::server) struct Arrival {
     pub(in crate::server) info: Arc<RequestInfo>,
     pub(in crate::server) method: Method,
     pub(in crate::server) uri: Uri,
+    pub(in crate::server) protocol: Version,
     /// The first `User-Agent`. Clients can write anything there.
     pub(in crate::server) user_agent: Option<HeaderValue>,
     /// The client's audit ID, or a new one.
@@ -44,6 +45,7 @@ pub(in crate::server) struct Arrival {
 pub(in crate::server) struct LoggedHeaders {
     pub(in crate::server) forwarded_for: Option<HeaderValue>,
     pub(in crate::server) real_ip: Option<HeaderValue>,
+    pub(in crate::server) trace_parent: Option<HeaderValue>,
 }
 
 /// A request, and the head of its answer.

@@ -141,12 +141,14 @@ fn arrival(exchange: &mut Exchange, is_held: bool) -> Arrival {
         Box::new(LoggedHeaders {
             forwarded_for: header("x-forwarded-for"),
             real_ip: header("x-real-ip"),
+            trace_parent: header("traceparent"),
         })
     });
     Arrival {
         info: Arc::clone(&exchange.info),
         method: request.method().clone(),
         uri: request.uri().clone(),
+        protocol: request.version(),
         user_agent: exchange.errors.user_agent().cloned(),
         audit_id,
         peer: exchange.client.peer.address.ip(),
