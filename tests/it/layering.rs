@@ -41,7 +41,7 @@ pub(crate) const CRATES: &[(&str, &[&str])] = &[
     (
         "proxy",
         &[
-            "limit", "ledger", "net", "identity", "audit", "server", "config", "app", "process",
+            "limit", "ledger", "net", "identity", "line_log", "server", "config", "app", "process",
         ],
     ),
     (

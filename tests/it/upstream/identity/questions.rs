@@ -12,6 +12,7 @@ use futures::future::join_all;
 use serde_json::json;
 
 use super::observed::{LIMIT, Observed};
+use crate::support::clients::client::Client;
 use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::{ApiServer, READER, metric, shared};
