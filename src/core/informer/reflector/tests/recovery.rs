@@ -543,7 +543,7 @@ async fn relists_and_resumed_watches_are_recorded_with_their_causes() {
         watch([wait(2), error_frame(410)]),
         watch([added("b", 12), end_bookmark(12), Item::Hang]),
     ];
-    let recorded = |reflector: Reflector<_>| reflector.with_recoveries(log);
+    let recorded = |reflector: Reflector<Script>| reflector.with_recoveries(log);
     let outcome = play_reflector(ReflectorConfig::default(), pending(), recorded, script).await;
     let (resumes, relists) = (recent.resumes(), recent.relists());
     assert_eq!((resumes.len(), relists.len()), (1, 1));
