@@ -4,7 +4,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::{Request, Response, StatusCode};
+use http::header::USER_AGENT;
+use http::{HeaderMap, Request, Response, StatusCode};
 use kubefan_core::api::{GroupVersionResource, Status, WireFormat};
 use kubefan_core::body;
 use kubefan_core::body::Body;
@@ -34,8 +35,8 @@ use super::upstream::from_upstream::{Forward, Upstream};
 use super::upstream::judged_upstream;
 use super::upstream::judged_upstream::JudgedUpstream;
 use crate::audit::AuditLog;
-use crate::identity::AccessControl;
-use crate::net::{HttpService, RequestBody};
+use crate::identity::{AccessControl, Caller};
+use crate::net::{ClientHandle, HttpService, RequestBody};
 
 /// The service that answers clients' requests. Cheap to clone.
 #[derive(Clone)]
@@ -162,7 +163,10 @@ impl Server {
         let caller = access.caller(headers, &client.connection, &client.peer);
         let caller = timeout(caches.request_timeout, caller).await;
         match caller.unwrap_or_else(|_| Err(Status::timeout())) {
-            Ok(caller) => exchange.caller = caller,
+            Ok(caller) => {
+                note_sender(&client, exchange.request.headers(), &caller);
+                exchange.caller = caller;
+            }
             Err(status) => {
                 judged_upstream::refused(&exchange, &status);
                 return exchange.refuse(status);
@@ -260,6 +264,16 @@ impl Server {
     fn is_known(&self, gvr: &GroupVersionResource) -> bool {
         let mapper = &self.inner.caches.rest_mapper;
         mapper.with(|mapper| mapper.resource(gvr).is_some())
+    }
+}
+
+/// Notes the user and the program that have sent a request with `headers`, to be shown.
+fn note_sender(client: &ClientHandle, headers: &HeaderMap, caller: &Caller) {
+    let account = client.account.as_ref();
+    if let Some(client) = account.and_then(|account| account.client()) {
+        let user = caller.known().map(|caller| caller.user().name.as_str());
+        let agent = headers.get(USER_AGENT);
+        client.note_sender(user, agent.and_then(|agent| agent.to_str().ok()));
     }
 }
 
