@@ -55,6 +55,7 @@ pub struct Opened {
     files: Files,
     startup: Startup,
     metrics: server::Metrics,
+    admin: Admin,
     listening: Listening,
 }
 
@@ -107,7 +108,7 @@ impl App {
         let connections = config.connections.clone();
         let connections = connections.within_open_files(net::open_files_limit());
         let ledger = start_ledger(config.memory, &startup, &registry, &shutdown);
-        let listener = listener("clients", socket, connections).with_ledger(ledger);
+        let listener = listener("clients", socket, connections).with_ledger(ledger.clone());
         let mut listener = with_tls(listener, files.certificate.as_ref());
         if let Some(threads) = &threads {
             listener = listener.on_threads(Arc::clone(threads));
@@ -121,7 +122,8 @@ impl App {
         };
         listening.log(&config);
 
-        serve_admin(&config.admin, admin_listener, &startup, &listening);
+        let admin = admin(&config.admin, &startup, ledger, &listening);
+        serve_admin(admin.clone(), admin_listener, &listening);
         let service = startup
             .clone()
             .into_service(metrics.requests.clone(), config.requests.web_pages);
@@ -131,6 +133,7 @@ impl App {
             files,
             startup,
             metrics,
+            admin,
             listening,
         })
     }
@@ -214,6 +217,7 @@ impl Opened {
             informers: informers.clone(),
             rest_mapper: Arc::clone(&rest_mapper),
             server,
+            admin: self.admin,
             registry: registry.clone(),
             shutdown: shutdown.clone(),
         };
@@ -292,14 +296,18 @@ fn with_tls(listener: Listener, certificate: Option<&Certificate>) -> Listener {
     }
 }
 
-/// Answers probes and scrapes on `listener`.
-fn serve_admin(config: &AdminConfig, listener: Listener, startup: &Startup, listening: &Listening) {
+/// Creates the service of the admin listener.
+fn admin(config: &AdminConfig, startup: &Startup, ledger: Ledger, listening: &Listening) -> Admin {
     let (registry, shutdown) = (listening.registry.clone(), listening.shutdown.clone());
     let web_pages = WebPageRules {
         has_local_name: config.listen.ip().is_loopback(),
         are_callers_authenticated: config.access.is_some(),
     };
-    let admin = Admin::new(startup.clone(), registry, shutdown, web_pages);
+    Admin::new(startup.clone(), ledger, registry, shutdown, web_pages)
+}
+
+/// Answers probes, scrapes and requests of the admin API on `listener`.
+fn serve_admin(admin: Admin, listener: Listener, listening: &Listening) {
     let admin = service_fn(move |request| admin.clone().answer(request));
     listening.shutdown.spawn(listener.serve(admin));
 }

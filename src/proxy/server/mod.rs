@@ -62,7 +62,7 @@
 //! `judged_upstream` in `upstream/`; `crowds`, `in_flight` and `shares` in `limits/`; `answer`, `audit`,
 //! `held`, `outcome` and `rescue` in `answers/`.
 //!
-//! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`
+//! Modules beside the path: `admin` serves the second listener (probes, metrics, the admin API); `collection`
 //! is the trait of the collections that answer reads; `authoritative` answers reads of a collection
 //! that is itself the source of truth, such as the simulator's; `miss` says why a cache gave no
 //! answer; `startup` answers while kubefan waits for the API server, before there is a `Server`.
@@ -102,7 +102,7 @@ mod startup;
 mod tables;
 mod upstream;
 
-pub use admin::Admin;
+pub use admin::{Admin, EffectiveSetting, SettingOrigin};
 pub use answers::outcome::Outcome;
 pub(crate) use answers::rescue::with_causes;
 pub use answers::rescue::{Refused, answer, plain_text, respond};

@@ -25,6 +25,7 @@ use super::config::{Config, Metrics};
 use super::decide::{Decision, Reason, decide};
 use super::deliver::{GzipCache, InitialChunkCache};
 use super::filters::{RequestMetrics, WebPageRules, answer_through_filters};
+use super::limits::budgets::Budgets;
 use super::limits::crowds::Crowds;
 use super::limits::in_flight::InFlight;
 use super::limits::shares::Shares;
@@ -51,6 +52,8 @@ pub(super) struct Inner {
     max_url_bytes: usize,
     pub(super) web_pages: WebPageRules,
     pub(super) metrics: RequestMetrics,
+    /// The budgets of what clients share, to be shown.
+    pub(super) budgets: Budgets,
     audit: Option<Arc<AuditLog>>,
 }
 
@@ -68,6 +71,7 @@ impl Server {
     ) -> Self {
         let unindexed = config.max_unindexed_selectors;
         let budgets = metrics.budgets;
+        let shown_budgets = budgets.clone();
         let tables = Tables::new(
             forwarder.client().clone(),
             informers.clone(),
@@ -108,6 +112,7 @@ impl Server {
                 max_url_bytes: config.max_url_bytes,
                 web_pages: config.web_pages,
                 metrics: metrics.requests,
+                budgets: shown_budgets,
                 audit: None,
             }),
         }
