@@ -1,6 +1,7 @@
 //! Installing and running kubefan: the README's commands, deploy/, wrong settings, and permissions.
 
 mod admin;
+mod admin_api;
 mod bad_input;
 mod chart;
 mod deploy;
