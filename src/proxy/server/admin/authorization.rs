@@ -8,6 +8,10 @@ use crate::identity::{AccessControl, Attributes, Verdict};
 use crate::limit::Limit;
 use crate::net::ClientHandle;
 
+/// The path that a caller must be allowed to get for metrics and details. `/readyz?verbose` and the
+/// admin API show what the metrics show, and every user may get `/readyz` of the API server.
+pub(super) const METRICS: &str = "/metrics";
+
 /// Checks that the caller of `request` may get `path` of the API server.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 
 use api::Api;
 pub use api::{EffectiveSetting, SettingOrigin};
-use authorization::authorize;
+use authorization::{METRICS, authorize};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use kubefan_core::api::{Status, WireFormat};
@@ -27,10 +27,6 @@ use crate::ledger::{Ledger, sample_kept};
 
 /// The answer to a request that needs an authorized caller, if the API server has not answered yet.
 const CLOSED: &str = "waiting for the API server, which decides who may read this";
-
-/// The path that a caller must be allowed to get for metrics and details. `/readyz?verbose` and the
-/// admin API show what the metrics show, and every user may get `/readyz` of the API server.
-const METRICS: &str = "/metrics";
 
 /// The methods that the listener accepts.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");

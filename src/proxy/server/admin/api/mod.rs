@@ -1,18 +1,20 @@
 //! The admin API: what kubefan has and does, as JSON, for programs and for people. GET only.
 //!
 //! ```text
-//! module      what it does
-//! page        what a page of the API is: its name, its schema, how it is read
-//! pages/      the pages, a type for each; their fields are the contract
-//! sources     the parts of kubefan that the pages read
-//! events      a stream of snapshots of several pages, one per second
-//! openapi     the OpenAPI document, made from the types of the pages
+//! module             what it does
+//! page               what a page of the API is: its name, its schema, how it is read
+//! pages/             the pages, a type for each; their fields are the contract
+//! sources            the parts of kubefan that the pages read
+//! effective_setting  a setting with its origin, which the program passes
+//! events             a stream of snapshots of several pages, one per second
+//! openapi            the OpenAPI document, made from the types of the pages
 //! ```
 //!
 //! A new page is a type in `pages/` that implements [`Page`](page::Page), and a line in
 //! [`endpoints`]. What it reads is a field of [`Sources`]. Within `v1`, fields may be added, and none
 //! is removed or changes its meaning. Every list has an upper limit.
 
+mod effective_setting;
 mod events;
 mod openapi;
 mod page;
@@ -22,34 +24,28 @@ mod sources;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+pub use effective_setting::{EffectiveSetting, SettingOrigin};
 use events::Events;
 use http::{HeaderValue, Response, header};
 use kubefan_core::api::{Status, WireFormat};
 use kubefan_core::body;
 use kubefan_core::body::Body;
 use kubefan_core::shutdown::Shutdown;
-use page::Endpoint;
-pub use pages::settings::{EffectiveSetting, SettingOrigin};
-use pages::snapshot::Snapshot;
+use openapi::NAME as OPENAPI;
+use page::{Endpoint, PREFIX};
+use pages::snapshot::{NAME as EVENTS, Snapshot};
 use sources::Sources;
 
-use super::METRICS;
+use super::authorization::METRICS;
 use super::shared_rendering::SharedRendering;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
 use crate::server::answers::rescue;
 use crate::server::startup::Startup;
 
-/// The path that all paths of the API begin with.
-const PREFIX: &str = "/admin/v1/";
-/// The name of the OpenAPI document.
-const OPENAPI: &str = "openapi.json";
-/// The name of the stream of snapshots.
-const EVENTS: &str = "events";
-
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
-static OPENAPI_DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| openapi::document().into());
+static OPENAPI_DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| openapi_document().into());
 
 /// A page as it was last rendered, or why it can't be shown.
 type Rendered = Result<Bytes, Status>;
@@ -78,6 +74,11 @@ fn endpoints() -> Vec<Endpoint> {
         Endpoint::of::<pages::relists::Relists>(),
         Endpoint::of::<pages::settings::Settings>(),
     ]
+}
+
+/// Returns the OpenAPI document.
+fn openapi_document() -> String {
+    openapi::document(&endpoints(), &Endpoint::of::<Snapshot>())
 }
 
 /// Returns true if `path` belongs to the API, whether or not it exists.

@@ -11,6 +11,9 @@ use tokio::time::Instant;
 
 use super::sources::Sources;
 
+/// The path that all paths of the API begin with.
+pub(super) const PREFIX: &str = "/admin/v1/";
+
 /// What one path of the API shows. The type's comments are the texts of the OpenAPI document.
 pub(super) trait Page: Sized + Serialize + JsonSchema {
     /// The last part of the path.

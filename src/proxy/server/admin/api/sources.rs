@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use kubefan_core::api::Status;
 use parking_lot::Mutex;
 
-use super::pages::settings::EffectiveSetting;
+use super::effective_setting::EffectiveSetting;
 use crate::ledger::{Ledger, available_memory};
 use crate::server::startup::{Started, Startup, Waiting};
 

@@ -1,5 +1,8 @@
 //! Tests of the paths of the API.
 
+use std::fs;
+use std::path::Path;
+
 use http_body_util::BodyExt;
 use kubefan_core::shutdown;
 use serde_json::Value;
@@ -90,4 +93,58 @@ fn the_numbers_of_users_differ_and_stay() {
     let sources = Sources::new(Startup::default(), Ledger::new(Limits::default()));
     assert_eq!(sources.number_of("jane"), sources.number_of("jane"));
     assert_ne!(sources.number_of("jane"), sources.number_of("joe"));
+}
+
+/// With `KUBEFAN_WRITE_GOLDEN=1` the file is written.
+#[test]
+fn the_checked_in_document_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/admin-api.json");
+    let wanted = openapi_document();
+    if std::env::var_os("KUBEFAN_WRITE_GOLDEN").is_some() {
+        fs::write(&path, &wanted).expect("a file can be written");
+    }
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        text == wanted,
+        "regenerate docs/admin-api.json: KUBEFAN_WRITE_GOLDEN=1 cargo test --package kubefan-proxy admin::api"
+    );
+}
+
+#[test]
+fn every_reference_has_a_schema_and_every_field_a_text() {
+    let document: Value = serde_json::from_str(&openapi_document()).expect("JSON");
+    let mut references = Vec::new();
+    find_references(&document, &mut references);
+    assert!(!references.is_empty());
+    for reference in references {
+        let pointer = reference.trim_start_matches('#');
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+    let schemas = document["components"]["schemas"].as_object();
+    for (name, schema) in schemas.expect("schemas") {
+        for (field, property) in schema["properties"].as_object().into_iter().flatten() {
+            let is_described = property["description"].is_string()
+                || property["$ref"].is_string()
+                || property["const"].is_string();
+            assert!(is_described, "{name}.{field}: {property}");
+        }
+    }
+}
+
+fn find_references(value: &Value, references: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            let reference = fields.get("$ref").and_then(Value::as_str);
+            references.extend(reference.map(str::to_owned));
+            fields
+                .values()
+                .for_each(|value| find_references(value, references));
+        }
+        Value::Array(items) => {
+            items
+                .iter()
+                .for_each(|value| find_references(value, references));
+        }
+        _ => {}
+    }
 }

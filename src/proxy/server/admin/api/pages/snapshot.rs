@@ -9,10 +9,11 @@ use super::clients::Clients;
 use super::freshness::Freshness;
 use super::memory::Memory;
 use super::relists::Relists;
-use crate::server::admin::api::EVENTS;
 use crate::server::admin::api::page::{Page, now};
 use crate::server::admin::api::sources::Sources;
 
+/// The last part of the path of the stream.
+pub(in crate::server::admin::api) const NAME: &str = "events";
 /// The most caches of a snapshot: it is sent each second.
 const MOST_CACHES: usize = 100;
 /// The most relists, and the most resumed watches, of a snapshot.
@@ -37,7 +38,7 @@ pub(in crate::server::admin::api) struct Snapshot {
 }
 
 impl Page for Snapshot {
-    const NAME: &'static str = EVENTS;
+    const NAME: &'static str = NAME;
     const SUMMARY: &'static str =
         "Snapshots of caches, clients, freshness, memory and relists, one per second.";
 
