@@ -31,6 +31,8 @@ pub enum Limit {
     Reviews,
     /// The requests of callers that the API server has not accepted.
     UnacceptedCallers,
+    /// The open streams of the admin API.
+    AdminStreams,
 }
 
 impl Limit {
@@ -75,6 +77,7 @@ impl Limit {
                                please try again later";
         const UNACCEPTED: &str = "too many requests without credentials, or with new ones, wait \
                                   for the API server, please try again later";
+        const ADMIN: &str = "too many streams of the admin API are open, please try again later";
         match self {
             Self::RequestsInFlight => ("requests_inflight", None),
             Self::Streams => ("streams", None),
@@ -87,6 +90,7 @@ impl Limit {
             Self::LongReads => ("long_reads", Some(LONG)),
             Self::Reviews => ("reviews", Some(REVIEWS)),
             Self::UnacceptedCallers => ("unaccepted_callers", Some(UNACCEPTED)),
+            Self::AdminStreams => ("admin_streams", Some(ADMIN)),
         }
     }
 }

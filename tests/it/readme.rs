@@ -8,11 +8,12 @@ use crate::repository::{document, read, root};
 
 pub(crate) const README_COMMANDS: &str = "tests/it/upstream/operation/readme_commands.rs";
 /// The documents with commands, in the order of the table.
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 8] = [
     "README.md",
     "docs/clients.md",
     "docs/settings.md",
     "docs/operating.md",
+    "docs/admin-api.md",
     "docs/troubleshooting.md",
     "docs/reasons.md",
     "docs/tools.md",
@@ -56,6 +57,14 @@ const COMMANDS: &[(&str, &str)] = &[
         README_COMMANDS,
     ),
     ("curl http://127.0.0.1:8002/metrics", README_COMMANDS),
+    (
+        "curl http://127.0.0.1:8002/admin/v1/caches",
+        README_COMMANDS,
+    ),
+    (
+        "curl http://127.0.0.1:8002/admin/v1/clients",
+        README_COMMANDS,
+    ),
     (
         "curl 'http://127.0.0.1:8002/readyz?verbose'",
         README_COMMANDS,

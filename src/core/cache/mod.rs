@@ -120,7 +120,9 @@ pub use objects::Snapshot;
 pub use reader::Reader;
 pub use stats::{EpochCause, Stats};
 pub use wake::Dispatcher;
-pub use watch::{InitialObjects, WatchError, WatchFrom, WatchItem, WatchStream};
+pub use watch::{
+    Behind, InitialObjects, WatchError, WatchFrom, WatchItem, WatchProgress, WatchStream,
+};
 pub use write::{Relist, ReplaceOutcome, WentBack, Writer};
 
 /// Creates an empty cache, which is not ready until the first [`Writer::replace`].

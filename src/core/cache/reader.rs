@@ -285,6 +285,7 @@ impl Reader {
             applied: state.applied(),
             log_events: state.log.len(),
             log_bytes: state.log.bytes(),
+            log_oldest: state.log.oldest_at(),
             log_start: store.map(|_| state.log.start()),
             evicted_early: state.counters.evicted_early + state.log.evicted_early(),
             watchers: self.watchers(),

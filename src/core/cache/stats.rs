@@ -1,5 +1,7 @@
 //! Stats: the size of a cache and its counters.
 
+use tokio::time::Instant;
+
 use crate::api::ResourceVersion;
 
 /// Why an epoch ended and a new one began.
@@ -26,6 +28,8 @@ pub struct Stats {
     pub log_events: usize,
     /// Bytes of the events in the log. An object that several events share is counted for each.
     pub log_bytes: usize,
+    /// When the oldest event in the log was appended; `None` if the log has no events.
+    pub log_oldest: Option<Instant>,
     /// The oldest resource version that a watch can start from; `None` while
     /// the cache is not ready.
     pub log_start: Option<ResourceVersion>,

@@ -12,8 +12,8 @@ use super::bridges::Bridges;
 use super::freshness::Doubt;
 use super::hooks::{ResourceHooks, TransformId};
 use super::{
-    Freshness, FreshnessMetrics, InformerSpec, ObjectContent, Proof, ProofError, ProofMethod,
-    ProofRequest, ReflectorMetrics, RelistHandle, WireShape,
+    Freshness, FreshnessMetrics, FreshnessPolicy, InformerSpec, ObjectContent, Proof, ProofError,
+    ProofMethod, ProofRequest, ReflectorMetrics, RelistHandle, RelistReason, WireShape,
 };
 use crate::api::{Resource, ResourceVersion, SelectableFields, Selection, WireFormat};
 use crate::cache::{BridgedWatch, Reader, WatchError};
@@ -204,6 +204,18 @@ impl Informer {
         self.freshness.isolated_selections()
     }
 
+    /// Returns the resource's freshness policy.
+    pub fn freshness_policy(&self) -> FreshnessPolicy {
+        self.freshness.policy()
+    }
+
+    /// Returns true if the cache proves nothing before its next list, because a change of the
+    /// resource's definition was noticed.
+    pub fn is_doubted(&self) -> bool {
+        let list_began = self.list_began();
+        list_began.is_some_and(|list_began| self.doubt.lock().affects(list_began))
+    }
+
     /// Returns true if the resource's [`FreshnessPolicy`](super::FreshnessPolicy) serves sessions.
     pub fn serves_sessions(&self) -> bool {
         self.freshness.is_session()
@@ -373,7 +385,7 @@ impl Informer {
 
     pub(super) fn relist(&self) {
         self.doubt.lock().relist_requested(Instant::now());
-        self.relist.request();
+        self.relist.request_because(RelistReason::DefinitionChanged);
     }
 
     /// Records that a change of the resource's definition was noticed at `time`. The next early end

@@ -33,6 +33,7 @@
 //! `consistent_answers_show_a_state_no_older_than_the_request`.
 
 mod bridges;
+mod cache_name;
 mod config;
 mod freshness;
 mod hooks;
@@ -46,6 +47,7 @@ mod spec;
 mod wire_shape;
 
 pub use bridges::BridgeLimits;
+pub use cache_name::CacheName;
 pub use config::Config;
 pub use freshness::{
     Freshness, FreshnessMetrics, FreshnessPolicies, FreshnessPolicy, Proof, ProofError,
@@ -55,8 +57,9 @@ pub use hooks::{Failure, Hooks, TransformId};
 pub use informer::{Informer, InformerHold};
 pub use live_rest_mapper::LiveRestMapper;
 pub use reflector::{
-    Backoff, BackoffConfig, Cause, Error, Reflector, ReflectorConfig, ReflectorEnd,
-    ReflectorMetrics, RelistHandle, RelistRequests, Signals, relist_channel,
+    Activity, Backoff, BackoffConfig, Cause, Error, Interruption, RecentRecoveries, RecoveryEnd,
+    RecoveryRecord, Reflector, ReflectorConfig, ReflectorEnd, ReflectorMetrics, RelistHandle,
+    RelistReason, RelistRequests, Signals, relist_channel,
 };
 pub use resource_rules::{CacheSettings, ResourceRule, ResourceRules, RuleError};
 pub use set::{InformerSet, Requirement, StartError};

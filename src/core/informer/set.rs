@@ -13,6 +13,7 @@ mod scope;
 mod start;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
@@ -26,7 +27,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::reflector::WatchLists;
-use super::{BridgeLimits, Config, Hooks, Informer, InformerSpec, ObjectContent};
+use super::{BridgeLimits, Config, Hooks, Informer, InformerSpec, ObjectContent, RecentRecoveries};
 use crate::api::Selection;
 use crate::cache::EvictedBytes;
 use crate::shutdown::Shutdown;
@@ -72,6 +73,7 @@ pub(super) struct Inner {
     /// Notified when the API server has ended a watch of a custom resource early.
     pub(super) early_end: Notify,
     pub(super) watch_lists: WatchLists,
+    recoveries: Arc<RecentRecoveries>,
     pub(super) definition_changes: DefinitionChanges,
     /// Notified when an informer may need a relist because of a doubt.
     pub(super) doubted: Notify,
@@ -96,6 +98,7 @@ impl InformerSet {
             evicted,
             early_end: Notify::new(),
             watch_lists: WatchLists::default(),
+            recoveries: Arc::default(),
             definition_changes: DefinitionChanges::default(),
             doubted: Notify::new(),
         };
@@ -214,6 +217,16 @@ impl InformerSet {
     /// Returns false while the API server does not respond; see [`Client::is_responding`].
     pub fn is_upstream_responding(&self) -> bool {
         self.inner.client.is_responding()
+    }
+
+    /// Returns the last recoveries of all informers.
+    pub fn recoveries(&self) -> &RecentRecoveries {
+        &self.inner.recoveries
+    }
+
+    /// Returns [`Config::max_staleness`].
+    pub fn max_staleness(&self) -> Option<Duration> {
+        self.inner.config.load().max_staleness
     }
 
     /// Returns the limits and counters of the bridges of all informers.

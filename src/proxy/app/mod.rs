@@ -54,6 +54,7 @@ pub struct Opened {
     files: Files,
     startup: Startup,
     metrics: server::Metrics,
+    admin: Admin,
     listening: Listening,
 }
 
@@ -106,7 +107,7 @@ impl App {
         let connections = config.connections.clone();
         let connections = connections.within_open_files(net::open_files_limit());
         let ledger = start_ledger(config.memory, &startup, &registry, &shutdown);
-        let listener = listener("clients", socket, connections).with_ledger(ledger);
+        let listener = listener("clients", socket, connections).with_ledger(ledger.clone());
         let mut listener = with_tls(listener, files.certificate.as_ref());
         if let Some(threads) = &threads {
             listener = listener.on_threads(Arc::clone(threads));
@@ -120,7 +121,8 @@ impl App {
         };
         listening.log(&config);
 
-        serve_admin(&config.admin, admin_listener, &startup, &listening);
+        let admin = admin(&config.admin, &startup, ledger, &listening);
+        serve_admin(admin.clone(), admin_listener, &listening);
         let records = Records {
             metrics: metrics.requests.clone(),
             consumers: files.logs.clone(),
@@ -135,6 +137,7 @@ impl App {
             files,
             startup,
             metrics,
+            admin,
             listening,
         })
     }
@@ -213,6 +216,7 @@ impl Opened {
             informers: informers.clone(),
             rest_mapper: Arc::clone(&rest_mapper),
             server,
+            admin: self.admin,
             registry: registry.clone(),
             shutdown: shutdown.clone(),
         };
@@ -291,14 +295,18 @@ fn with_tls(listener: Listener, certificate: Option<&Certificate>) -> Listener {
     }
 }
 
-/// Answers probes and scrapes on `listener`.
-fn serve_admin(config: &AdminConfig, listener: Listener, startup: &Startup, listening: &Listening) {
+/// Creates the service of the admin listener.
+fn admin(config: &AdminConfig, startup: &Startup, ledger: Ledger, listening: &Listening) -> Admin {
     let (registry, shutdown) = (listening.registry.clone(), listening.shutdown.clone());
     let web_pages = WebPageRules {
         has_local_name: config.listen.ip().is_loopback(),
         are_callers_authenticated: config.access.is_some(),
     };
-    let admin = Admin::new(startup.clone(), registry, shutdown, web_pages);
+    Admin::new(startup.clone(), ledger, registry, shutdown, web_pages)
+}
+
+/// Answers probes, scrapes and requests of the admin API on `listener`.
+fn serve_admin(admin: Admin, listener: Listener, listening: &Listening) {
     let admin = service_fn(move |request| admin.clone().answer(request));
     listening.shutdown.spawn(listener.serve(admin));
 }

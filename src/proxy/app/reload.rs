@@ -15,13 +15,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::resources::{check_rules, require_configured, resources_to_cache};
 use crate::config::{Problems, ResolvedConfig, ServeConfig};
 use crate::identity::WatchedFiles;
-use crate::server::Server;
+use crate::server::{Admin, Server};
 
 /// The parts of a running kubefan that a changed configuration is applied to.
 pub(super) struct Live {
     pub(super) informers: InformerSet,
     pub(super) rest_mapper: Arc<LiveRestMapper>,
     pub(super) server: Server,
+    pub(super) admin: Admin,
     pub(super) registry: Registry,
     pub(super) shutdown: Shutdown,
 }
@@ -84,6 +85,8 @@ impl ConfigWatch {
     /// it to `live`.
     pub(super) fn run(self, live: Arc<Live>) {
         let shutdown = live.shutdown.clone();
+        let started = &self.source.started;
+        live.show(started, started);
         let mut hangups = self.hangups;
         let reloads = live.registry.counter_vec(
             "kubefan_config_reloads_total",
@@ -153,6 +156,7 @@ impl Reloader {
         let (_, outdated) = new.changes(&self.source.started)?;
         self.live.apply(&new.serve)?;
         self.source.log.set_verbosity(new.log)?;
+        self.live.show(&new, &self.source.started);
         *applied = Some(new);
         if changed.is_empty() {
             tracing::info!("no setting has changed that can be applied without a restart")
@@ -173,6 +177,15 @@ impl Reloader {
 // === impl Live ===
 
 impl Live {
+    /// Makes the admin API show the settings of `config`, as far as a kubefan that was started with
+    /// `started` uses them.
+    fn show(&self, config: &ResolvedConfig, started: &ResolvedConfig) {
+        match config.in_use(started) {
+            Ok(settings) => self.admin.show_settings(settings),
+            Err(error) => tracing::warn!(%error, "the configuration can't be shown"),
+        }
+    }
+
     /// Applies all settings that can change, or none of them.
     fn apply(&self, config: &ServeConfig) -> Result<(), anyhow::Error> {
         let (informers, mapper) = (&self.informers, &self.rest_mapper);

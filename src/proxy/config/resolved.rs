@@ -8,9 +8,11 @@ use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::Value;
 
 use super::all_settings::{Declared, SETTINGS, Setting};
+use super::origin::Origin;
 use super::settings::Settings;
 use super::sources::Sources;
 use super::{Problems, ServeArgs, ServeConfig, serve, sources};
+use crate::server::{EffectiveSetting, SettingOrigin};
 
 /// The effective configuration of `kubefan serve`: defaults, overridden by the file, then by
 /// environment variables, then by flags.
@@ -65,6 +67,20 @@ fn describe_values(schema: &mut Schema) {
     }
     let properties = schema.ensure_object();
     properties.retain(|name, _| !name.starts_with("x-"));
+}
+
+/// Returns the kind of `origin`, and its place: the file and line, the variable or the flag.
+fn shown_origin(origin: &Origin) -> (SettingOrigin, Option<String>) {
+    match origin {
+        Origin::Default => (SettingOrigin::Default, None),
+        Origin::Environment(variable) => (SettingOrigin::Environment, Some(variable.clone())),
+        Origin::Flag(flag) => (SettingOrigin::Flag, Some(flag.clone())),
+        Origin::File(path, position) => {
+            let line = position.map_or(String::new(), |position| format!(":{}", position.line));
+            let place = format!("{}{line}", path.display());
+            (SettingOrigin::File, Some(place))
+        }
+    }
 }
 
 // === impl ResolvedConfig ===
@@ -124,6 +140,39 @@ impl ResolvedConfig {
             keys.collect()
         };
         Ok((keys(live), keys(others)))
+    }
+
+    /// Returns the settings that a kubefan uses which was started with `started` and has read this
+    /// configuration later: those of this one that need no restart, and the others of `started`.
+    ///
+    /// # Errors
+    ///
+    /// If a path is not UTF-8.
+    pub fn in_use(&self, started: &Self) -> Result<Vec<EffectiveSetting>, serde_json::Error> {
+        let values = serde_json::to_value(&self.settings)?;
+        let started_values = serde_json::to_value(&started.settings)?;
+        let settings = SETTINGS.iter().map(|setting| {
+            let pointer = setting.pointer();
+            let value = |values: &Value| values.pointer(&pointer).cloned().unwrap_or_default();
+            let (new, old) = (value(&values), value(&started_values));
+            let needs_restart = !setting.declared.x_live;
+            let waits_for_restart = needs_restart && new != old;
+            let (value, sources) = if needs_restart {
+                (old, &started.sources)
+            } else {
+                (new, &self.sources)
+            };
+            let (origin, place) = shown_origin(sources.origin(&setting.key));
+            EffectiveSetting {
+                key: setting.key.clone(),
+                value,
+                origin,
+                place,
+                needs_restart,
+                waits_for_restart,
+            }
+        });
+        Ok(settings.collect())
     }
 
     /// Prints the effective configuration as a configuration file, with a comment on the origin of

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::future::{pending, poll_fn};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Buffers, MemoryKind, MinimumRate, QUANTUM, Shared};
+use super::{Buffer, Buffers, Client, MemoryKind, MinimumRate, QUANTUM, Shared};
 
 /// Bytes of a connection's own state and buffers, charged with its first request.
 const CONNECTION_BYTES: u64 = 16 << 10;
@@ -22,6 +22,7 @@ pub struct Account {
     ledger: Arc<Shared>,
     state: Mutex<State>,
     buffers: Arc<Buffers>,
+    client: OnceLock<Arc<Client>>,
     is_closing: AtomicBool,
     /// The connection's task, to be woken when the connection must be closed.
     task: AtomicWaker,
@@ -124,6 +125,7 @@ impl Account {
             ledger,
             state: Mutex::default(),
             buffers: Arc::default(),
+            client: OnceLock::new(),
             is_closing: AtomicBool::new(false),
             task: AtomicWaker::new(),
         }
@@ -169,6 +171,27 @@ impl Account {
     /// Returns the sizes of the connection's buffers. The connection sets them.
     pub fn buffers(&self) -> &Arc<Buffers> {
         &self.buffers
+    }
+
+    /// Sets the client of the connection. Only the first call has an effect.
+    pub fn set_client(&self, client: Client) {
+        self.client.get_or_init(|| Arc::new(client));
+    }
+
+    /// Returns the client of the connection, or `None` before the connection can take requests.
+    pub fn client(&self) -> Option<&Arc<Client>> {
+        self.client.get()
+    }
+
+    /// Returns the bytes of all charges and buffers.
+    pub fn held_bytes(&self) -> u64 {
+        let buffers = Buffer::KINDS.map(|kind| self.buffers.of_kind(kind));
+        self.total() + buffers.iter().sum::<u64>()
+    }
+
+    /// Returns the bytes of output that the client has not taken.
+    pub fn unread_bytes(&self) -> u64 {
+        self.buffers.of_kind("output")
     }
 
     /// Returns ready when the connection must be closed. `is_registered` notes whether the task of

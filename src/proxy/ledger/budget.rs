@@ -31,6 +31,11 @@ impl Budget {
         Self::new("test", &Limits::new(Some(1 << 40), None, 0), limit)
     }
 
+    /// Returns the value of the metric label.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
     /// Returns the upper limit of the bytes. The owner of the bytes enforces it.
     pub fn limit(&self) -> usize {
         self.limit

@@ -16,6 +16,13 @@ pub fn available_memory() -> u64 {
     least(|path| fs::read_to_string(path).ok())
 }
 
+/// Returns the bytes of memory that the process has now (its resident set), or `None` if the system
+/// does not report it.
+pub fn resident_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    kibibytes_of(&status, "VmRSS:")
+}
+
 fn least(read: impl Fn(&Path) -> Option<String>) -> u64 {
     let machine = read(Path::new("/proc/meminfo"));
     let machine = machine.and_then(|text| total_memory(&text));
@@ -28,7 +35,12 @@ fn least(read: impl Fn(&Path) -> Option<String>) -> u64 {
 
 /// Returns `MemTotal` of `/proc/meminfo`, in bytes.
 fn total_memory(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    kibibytes_of(text, "MemTotal:")
+}
+
+/// Returns the number of kB in the line of `text` that begins with `name`, in bytes.
+fn kibibytes_of(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
     let kibibytes: u64 = line?.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
@@ -60,6 +72,13 @@ fn limit_files(line: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_resident_set_is_a_line_of_the_status() {
+        let status = "Name:\tkubefan\nVmPeak:\t  9 kB\nVmRSS:\t   5 kB\n";
+        assert_eq!(kibibytes_of(status, "VmRSS:"), Some(5 * 1024));
+        assert_eq!(kibibytes_of(status, "VmSwap:"), None);
+    }
 
     /// Paths and contents.
     type Files = &'static [(&'static str, &'static str)];

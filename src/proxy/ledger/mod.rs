@@ -47,6 +47,7 @@ mod account;
 mod budget;
 mod buffers;
 mod charged_bytes;
+mod client;
 mod growing_charge;
 mod kind;
 mod limits;
@@ -64,11 +65,12 @@ pub use account::{Account, Charge, Registration, Revoke, Short, SnapshotAge, clo
 pub use budget::{Budget, sample_kept};
 pub use buffers::{Buffer, Buffers};
 pub use charged_bytes::charged;
+pub use client::{Client, ClientWatch, ListedWatch, RequestInProgress, Sender};
 pub use growing_charge::GrowingCharge;
 pub use kind::MemoryKind;
 use kubefan_core::telemetry::Registry;
 pub use limits::Limits;
-pub use machine::available_memory;
+pub use machine::{available_memory, resident_memory};
 pub use pace::{MinimumRate, Pace};
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
@@ -240,6 +242,16 @@ impl Ledger {
             usage.push((kind, of_accounts.sum()));
         }
         usage
+    }
+
+    /// Returns the accounts that are open now, in no order.
+    pub fn accounts(&self) -> Vec<Arc<Account>> {
+        self.shared.accounts()
+    }
+
+    /// Returns the limits.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
     }
 
     /// Returns the sum of the bytes that accounts have leased.

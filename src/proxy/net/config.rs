@@ -89,10 +89,11 @@ impl Config {
             max_pending_openings: nonzero(CONNECTIONS),
             // A scraper that sends a request while its idle connection is being closed gets no
             // answer. So connections do not end at multiples of 5, 10, 15, 20, 30 or 60 seconds,
-            // the usual intervals of scrapes, but between them.
+            // the usual intervals of scrapes, but between them. A stream of the admin API takes 50 s,
+            // and may begin at the end of the time in which the connection takes requests.
             max_lifetime: Some(Lifetime {
                 serving: Duration::from_secs(52),
-                total: Duration::from_secs(60),
+                total: Duration::from_secs(110),
             }),
             http2: false,
             head_timeout: Duration::from_secs(25),

@@ -18,7 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tower::{Service, ServiceExt};
 
-use crate::ledger::{Account, Buffers};
+use crate::ledger::{Account, Buffers, Client};
 use crate::net::config::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::net::input::paced_reads::PacedReads;
 use crate::net::input::received::{Received, RequestBody};
@@ -96,6 +96,9 @@ pub fn serve_connection<I, B: ResponseBody, S: HttpService<B>>(
 where
     I: Transport + Send + 'static,
 {
+    if let Some(account) = &account {
+        account.set_client(Client::new(peer.address, protocol.name(), peer.tls));
+    }
     let client_connection = ClientConnection::with_files(socket.file_slots());
     let stop = stopped(stop, client_connection.clone());
     let buffers = account.as_ref().map(|account| account.buffers());
@@ -196,6 +199,8 @@ impl<S> Requests<S> {
             limit.record_start();
         }
         let unanswered = Unanswered(self.limit.clone());
+        let shown = self.account.as_ref().and_then(|account| account.client());
+        let shown = shown.map(Client::begin_request);
         let answer = self.service.clone().oneshot(request);
         async move {
             let answer = answer.await?;
@@ -205,7 +210,8 @@ impl<S> Requests<S> {
             if let Some(received) = upgradeable.filter(|_| is_upgrade) {
                 received.end_connection();
             }
-            let body = |body| AnswerBody::new(body, unanswered, current, in_progress);
+            let body =
+                |body| AnswerBody::new(body, unanswered, current, in_progress).counted_as(shown);
             Ok(answer.map(body))
         }
     }

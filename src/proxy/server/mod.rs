@@ -63,7 +63,7 @@
 //! `outcome`, `record` and `rescue` in `answers/`, with the `consumers` of records. An `ending` is in the
 //! body of an answer, if a consumer wants its record when all of the answer was sent.
 //!
-//! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`
+//! Modules beside the path: `admin` serves the second listener (probes, metrics, the admin API); `collection`
 //! is the trait of the collections that answer reads; `authoritative` answers reads of a collection
 //! that is itself the source of truth, such as the simulator's; `miss` says why a cache gave no
 //! answer; `startup` answers while kubefan waits for the API server, before there is a `Server`.
@@ -103,7 +103,7 @@ mod startup;
 mod tables;
 mod upstream;
 
-pub use admin::Admin;
+pub use admin::{Admin, EffectiveSetting, SettingOrigin};
 pub(crate) use answers::consumers::Consumers;
 pub use answers::outcome::{Call, Forwarded, Hit, Outcome, UsedProof};
 pub(crate) use answers::rescue::with_causes;

@@ -4,7 +4,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::{Request, Response, StatusCode};
+use http::header::USER_AGENT;
+use http::{HeaderMap, Request, Response, StatusCode};
 use kubefan_core::api::{GroupVersionResource, Status, WireFormat};
 use kubefan_core::body;
 use kubefan_core::body::Body;
@@ -23,6 +24,7 @@ use super::config::{Config, Metrics};
 use super::decide::{Decision, Reason, decide};
 use super::deliver::{GzipCache, InitialChunkCache};
 use super::filters::{Records, RequestMetrics, WebPageRules, answer_through_filters};
+use super::limits::budgets::Budgets;
 use super::limits::crowds::Crowds;
 use super::limits::in_flight::InFlight;
 use super::limits::shares::Shares;
@@ -32,8 +34,8 @@ use super::upstream::forbidden::ForbiddenAnswers;
 use super::upstream::from_upstream::{Forward, Upstream};
 use super::upstream::judged_upstream;
 use super::upstream::judged_upstream::JudgedUpstream;
-use crate::identity::AccessControl;
-use crate::net::{HttpService, RequestBody};
+use crate::identity::{AccessControl, Caller};
+use crate::net::{ClientHandle, HttpService, RequestBody};
 
 /// The service that answers clients' requests. Cheap to clone.
 #[derive(Clone)]
@@ -48,6 +50,8 @@ pub(super) struct Inner {
     max_url_bytes: usize,
     pub(super) web_pages: WebPageRules,
     pub(super) records: Records,
+    /// The budgets of what clients share, to be shown.
+    pub(super) budgets: Budgets,
 }
 
 impl Server {
@@ -64,6 +68,7 @@ impl Server {
     ) -> Self {
         let unindexed = config.max_unindexed_selectors;
         let budgets = metrics.budgets;
+        let shown_budgets = budgets.clone();
         let tables = Tables::new(
             forwarder.client().clone(),
             informers.clone(),
@@ -104,6 +109,7 @@ impl Server {
                 max_url_bytes: config.max_url_bytes,
                 web_pages: config.web_pages,
                 records: Records::new(metrics.requests, config.has_cache_status),
+                budgets: shown_budgets,
             }),
         }
     }
@@ -149,7 +155,10 @@ impl Server {
         let caller = access.caller(headers, &client.connection, &client.peer);
         let caller = timeout(caches.request_timeout, caller).await;
         match caller.unwrap_or_else(|_| Err(Status::timeout())) {
-            Ok(caller) => exchange.caller = caller,
+            Ok(caller) => {
+                note_sender(&client, exchange.request.headers(), &caller);
+                exchange.caller = caller;
+            }
             Err(status) => {
                 judged_upstream::refused(exchange, &status);
                 return exchange.refuse(status);
@@ -241,6 +250,16 @@ impl Server {
     fn is_known(&self, gvr: &GroupVersionResource) -> bool {
         let mapper = &self.inner.caches.rest_mapper;
         mapper.with(|mapper| mapper.resource(gvr).is_some())
+    }
+}
+
+/// Notes the user and the program that have sent a request with `headers`, to be shown.
+fn note_sender(client: &ClientHandle, headers: &HeaderMap, caller: &Caller) {
+    let account = client.account.as_ref();
+    if let Some(client) = account.and_then(|account| account.client()) {
+        let user = caller.known().map(|caller| caller.user().name.as_str());
+        let agent = headers.get(USER_AGENT);
+        client.note_sender(user, agent.and_then(|agent| agent.to_str().ok()));
     }
 }
 

@@ -194,6 +194,23 @@ impl Group {
         queue.status != QueueStatus::Expired && number == queue.end()
     }
 
+    /// Returns how many events of the queue a stream that needs event `number` next has not
+    /// fetched, and the log position of the first of them that is retained. Returns `None` if the
+    /// queue has expired or was closed.
+    pub(in crate::cache) fn not_fetched(&self, number: u64) -> Option<(u64, Option<u64>)> {
+        // Most streams have everything, and need no lock.
+        if self.tip.load(Ordering::Acquire) == number {
+            return Some((0, None));
+        }
+        let queue = self.queue.read();
+        if queue.status != QueueStatus::Open {
+            return None;
+        }
+        let index = usize::try_from(number.saturating_sub(queue.first)).ok()?;
+        let first = queue.entries.get(index).map(|queued| queued.position);
+        Some((queue.end().saturating_sub(number), first))
+    }
+
     /// Adds up to `max` events from `number` to `batch`, or registers `waker` at the queue's end.
     /// Skips events before log position `position`, which the stream has read from the log.
     pub(in crate::cache) fn read(

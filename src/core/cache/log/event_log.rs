@@ -108,6 +108,18 @@ impl EventLog {
         self.entries.back().map(|entry| entry.appended_at)
     }
 
+    /// Returns when the oldest retained event was appended, or `None` if there are no events.
+    pub(in crate::cache) fn oldest_at(&self) -> Option<Instant> {
+        self.entries.front().map(|entry| entry.appended_at)
+    }
+
+    /// Returns when the event at `position` was appended; for an earlier position, that of the
+    /// oldest retained event. Returns `None` if there is no such event.
+    pub(in crate::cache) fn appended_at(&self, position: u64) -> Option<Instant> {
+        let index = usize::try_from(position.saturating_sub(self.first)).ok()?;
+        self.entries.get(index).map(|entry| entry.appended_at)
+    }
+
     /// Makes room for `capacity` events to append.
     pub(in crate::cache) fn new_entries(&self, capacity: usize) -> NewEntries {
         NewEntries {

@@ -7,10 +7,12 @@
 mod initial_objects;
 mod start;
 mod watch_error;
+mod watch_progress;
 mod watch_stream;
 
 pub use initial_objects::InitialObjects;
 pub use start::WatchFrom;
 pub(in crate::cache) use start::{LogReach, needs_bridge};
 pub use watch_error::WatchError;
+pub use watch_progress::{Behind, WatchProgress};
 pub use watch_stream::{WatchItem, WatchStream};

@@ -22,6 +22,7 @@ use crate::cache::wake::Registration;
 use crate::cache::watch::initial_objects::InitialObjects;
 use crate::cache::watch::start::{Start, WatchFrom};
 use crate::cache::watch::watch_error::WatchError;
+use crate::cache::watch::watch_progress::WatchProgress;
 use crate::concurrency::{CoopBudget, Revocable};
 use crate::mutation;
 use crate::mutation::Mutation;
@@ -267,6 +268,18 @@ impl WatchStream {
     /// the stream's selection has, or 0 if it needs none.
     pub fn limited_units(&self) -> usize {
         self.limited_units
+    }
+
+    /// Returns the progress of the stream, for observers.
+    pub fn progress(&self) -> Arc<WatchProgress> {
+        let next = (self.number, self.position);
+        Arc::new(WatchProgress::new(&self.shared, &self.group, next))
+    }
+
+    /// Records in `progress`, which must be of this stream or of one that it continues, what the
+    /// stream has fetched.
+    pub fn record(&self, progress: &WatchProgress) {
+        progress.set((self.number, self.position));
     }
 
     /// Returns the objects that the stream still has to deliver first, with their snapshot,

@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
 use super::proof::{Proof, ProofError, ProofMethod, Proofs};
 use crate::telemetry::{Samples, described};
 
@@ -30,6 +33,8 @@ pub struct FreshnessMetrics {
     /// Verification lists that showed that the cache differs from the API server
     /// at the list's version.
     pub differing: AtomicU64,
+    last_proof: Mutex<Option<(ProofMethod, Instant)>>,
+    last_failure: Mutex<Option<(ProofError, Instant)>>,
 }
 
 impl FreshnessMetrics {
@@ -55,6 +60,22 @@ impl FreshnessMetrics {
             Err(_) => &self.unproven,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        match outcome {
+            Ok(proof) => *self.last_proof.lock() = Some((proof.method, now)),
+            Err(error) => *self.last_failure.lock() = Some((error.clone(), now)),
+        }
+    }
+
+    /// Returns the method and the time of the last proof, or `None` if there was none.
+    pub fn last_proof(&self) -> Option<(ProofMethod, Instant)> {
+        *self.last_proof.lock()
+    }
+
+    /// Returns the error and the time of the last proof that failed or timed out, or `None` if
+    /// there was none.
+    pub fn last_failure(&self) -> Option<(ProofError, Instant)> {
+        self.last_failure.lock().clone()
     }
 
     /// Adds all counters to `samples`, with `labels`.

@@ -179,6 +179,11 @@ impl<P: FreshnessProbe> Freshness<P> {
         self.inner.policy.store(Arc::new(policy));
     }
 
+    /// Returns the policy of the proofs that begin now.
+    pub(super) fn policy(&self) -> FreshnessPolicy {
+        **self.inner.policy.load()
+    }
+
     /// Returns true if the policy serves sessions.
     pub(super) fn is_session(&self) -> bool {
         matches!(**self.inner.policy.load(), FreshnessPolicy::Session)

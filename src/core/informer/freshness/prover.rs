@@ -18,7 +18,7 @@ use super::repair::Repair;
 use super::verification::VerificationList;
 use crate::api::{ResourceVersion, Selection};
 use crate::cache::{Reader, Snapshot};
-use crate::informer::RelistHandle;
+use crate::informer::{RelistHandle, RelistReason};
 use crate::mutation::Mutation;
 use crate::upstream::FreshnessProbe;
 use crate::{mutation, upstream};
@@ -483,7 +483,8 @@ impl<P: FreshnessProbe> Prover<P> {
         if received >= applied || mutation::is_active(Mutation::AcrossHistories) {
             return Ok(());
         }
-        self.repair.relist.request();
+        let reason = RelistReason::OtherHistory;
+        self.repair.relist.request_because(reason);
         Err(ProofError::OtherHistory)
     }
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cache::Snapshot;
-use crate::informer::RelistHandle;
+use crate::informer::{RelistHandle, RelistReason};
 
 /// Minimum time between relists of a cache that was found wrong.
 const RELIST_PAUSE: Duration = Duration::from_secs(60);
@@ -96,7 +96,7 @@ impl Repair {
         if let Some(wrong) = &mut state.wrong {
             wrong.owes_relist = false;
         }
-        self.relist.request();
+        self.relist.request_because(RelistReason::CacheDiffers);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::end::ReflectorEnd;
+use super::signals::RelistReason;
 use crate::api::Status;
 use crate::cache::WentBack;
 use crate::upstream;
@@ -35,8 +36,8 @@ pub enum Error {
     #[error(transparent)]
     WentBack(#[from] WentBack),
     /// A relist was requested through a [`RelistHandle`](super::RelistHandle).
-    #[error("a relist was requested")]
-    RelistRequested,
+    #[error("a relist was requested: {0}")]
+    RelistRequested(RelistReason),
 }
 
 /// The kind of an [`Error`]. Recovery depends on it, and metrics use it as a label.
@@ -118,7 +119,7 @@ impl Error {
             Self::NoInitialEventsEnd => Cause::NoInitialEventsEnd,
             Self::NoAnswer(_) => Cause::NoAnswer,
             Self::WentBack(_) => Cause::WentBack,
-            Self::RelistRequested => Cause::RelistRequested,
+            Self::RelistRequested(_) => Cause::RelistRequested,
         }
     }
 

@@ -14,9 +14,10 @@ use super::config::ReflectorConfig;
 use super::end::ReflectorEnd;
 use super::error::{Cause, Error};
 use super::failures::Failures;
-use super::metrics::{ReflectorMetrics, increment};
+use super::metrics::{Activity, ReflectorMetrics, increment};
 use super::recovery;
 use super::recovery::{Action, Delay, Recovery, WatchListProgress};
+use super::recovery_log::RecoveryLog;
 use super::session::{Session, WatchOutcome};
 use super::signals::RelistRequests;
 use super::watch_lists::{WatchListSupport, WatchLists};
@@ -70,6 +71,8 @@ pub(super) struct Machine<L> {
     pub(super) on_early_end: Option<Box<dyn Fn() + Send>>,
     /// What informers have learned about upstream's watch-lists.
     pub(super) watch_lists: WatchLists,
+    /// `None` if recoveries are not recorded.
+    pub(super) recoveries: Option<RecoveryLog>,
     lister_watcher: L,
     config: ReflectorConfig,
     failures: Failures,
@@ -95,6 +98,7 @@ impl<L: ListerWatcher> Machine<L> {
             hooks: None,
             on_early_end: None,
             watch_lists: WatchLists::default(),
+            recoveries: None,
             lister_watcher,
             failures: Failures::new(&config, StdRng::from_rng(&mut rng)),
             budget: CoopBudget::new(),
@@ -136,6 +140,7 @@ impl<L: ListerWatcher> Machine<L> {
 
     async fn start(&mut self, relists: &mut RelistRequests) -> Flow<L> {
         relists.acknowledge();
+        self.metrics.begin(Activity::Listing);
         let is_unknown = self.watch_list_support == WatchListSupport::Unknown;
         if self.watch_list_support == WatchListSupport::Unsupported
             || is_unknown && self.watch_lists.fail()
@@ -171,6 +176,7 @@ impl<L: ListerWatcher> Machine<L> {
                 self.update_shape(&bookmark);
                 self.replace(relist, bookmark.resource_version).await;
                 session.begin_following();
+                self.metrics.begin(Activity::Watching);
                 return ControlFlow::Continue(State::Watching { session });
             }
             Ok(WatchEvent::Change {
@@ -230,6 +236,7 @@ impl<L: ListerWatcher> Machine<L> {
         let (Some(applied), Some(newest)) = (self.writer.applied(), self.writer.newest()) else {
             return ControlFlow::Continue(State::Starting);
         };
+        self.metrics.begin(Activity::Resuming);
         let call = self.lister_watcher.barrier();
         let error = match with_timeout(self.config.call_timeout, call).await {
             Ok(current) if current >= newest => {
@@ -255,7 +262,13 @@ impl<L: ListerWatcher> Machine<L> {
         increment(&self.metrics.watches);
         let start = ResumePoint::After(after);
         match self.open_session(start, follows_list).await {
-            Ok(session) => ControlFlow::Continue(State::Watching { session }),
+            Ok(session) => {
+                self.metrics.begin(Activity::Watching);
+                if let Some(recoveries) = &mut self.recoveries {
+                    recoveries.watched();
+                }
+                ControlFlow::Continue(State::Watching { session })
+            }
             Err(error) => {
                 let outcome = WatchOutcome {
                     follows_list,
@@ -273,7 +286,7 @@ impl<L: ListerWatcher> Machine<L> {
     ) -> Flow<L> {
         let event = tokio::select! {
             biased;
-            () = relists.requested() => Err(Error::RelistRequested),
+            reason = relists.requested() => Err(Error::RelistRequested(reason)),
             event = session.next(self.config.silence_limit, self.liveness()) => event,
         };
         match event.and_then(|event| self.apply(event)) {
@@ -354,6 +367,7 @@ impl<L: ListerWatcher> Machine<L> {
     }
 
     async fn replace(&mut self, relist: Relist, resource_version: ResourceVersion) {
+        let (objects, watches) = (relist.len(), self.writer.reader().watchers());
         let replaced = self.writer.replace_cooperatively(relist, resource_version);
         let replaced = replaced.await;
         self.failures.list_succeeded();
@@ -366,6 +380,12 @@ impl<L: ListerWatcher> Machine<L> {
             tracing::warn!(?cause, %resource_version, "the list contradicts the cache, starting a new epoch");
         } else {
             tracing::info!(?replaced, %resource_version, "listed");
+        }
+        if let Some(recoveries) = &mut self.recoveries {
+            if let ReplaceOutcome::NewEpoch(_) = replaced {
+                recoveries.epoch_began(watches);
+            }
+            recoveries.listed(replaced, objects);
         }
     }
 
@@ -418,15 +438,22 @@ impl<L: ListerWatcher> Machine<L> {
             increment(&self.metrics.decode_errors);
         }
         self.failures.report(recovery, during, error);
+        if let Some(recoveries) = &mut self.recoveries {
+            recoveries.failed(error);
+        }
         if recovery.action == Action::NewEpoch {
             // The content is wrong, so it is dropped before any wait.
             increment(&self.metrics.epochs);
+            if let Some(recoveries) = &mut self.recoveries {
+                recoveries.epoch_began(self.writer.reader().watchers());
+            }
             self.writer.new_epoch(EpochCause::WentBack);
         }
         ControlFlow::Continue(match recovery.delay {
             Delay::AtOnce => self.enter(recovery.action),
             Delay::BackOff => {
                 increment(&self.metrics.backoffs);
+                self.metrics.begin(Activity::Waiting);
                 State::BackingOff {
                     delay: self.failures.next_delay(error),
                     then: recovery.action,
@@ -443,6 +470,7 @@ impl<L: ListerWatcher> Machine<L> {
             Action::ListWhole => 0,
         };
         increment(&self.metrics.lists);
+        self.metrics.begin(Activity::Listing);
         State::Listing {
             request: ListCall {
                 limit,

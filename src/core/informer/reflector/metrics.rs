@@ -20,6 +20,19 @@ kubefan_upstream_watches_total: Watches begun, watch-lists excluded.
 kubefan_upstream_decode_errors_total: Frames and pages from upstream that were truncated or could not be decoded.
 kubefan_upstream_backoffs_total: Waits of reflectors before a retry.";
 
+/// What a reflector does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// It fetches all objects.
+    Listing,
+    /// It asks for the current version, and then opens a watch after the applied one.
+    Resuming,
+    /// It follows the changes of an open watch.
+    Watching,
+    /// It waits after a failure.
+    Waiting,
+}
+
 /// Counters of one reflector.
 #[derive(Debug, Default)]
 pub struct ReflectorMetrics {
@@ -42,6 +55,7 @@ pub struct ReflectorMetrics {
     /// When upstream's lists and watches were last proven alive.
     pub watch_liveness: WatchLiveness,
     refused_lists: Mutex<Option<RefusedLists>>,
+    activity: Mutex<Option<(Activity, Instant)>>,
     watch_ends: [AtomicU64; Cause::ALL.len()],
 }
 
@@ -89,6 +103,19 @@ impl ReflectorMetrics {
     /// Records that a list was completed.
     pub(super) fn list_completed(&self) {
         self.refused_lists.lock().take();
+    }
+
+    /// Returns what the reflector does, and since when; `None` before it begins.
+    pub fn activity(&self) -> Option<(Activity, Instant)> {
+        *self.activity.lock()
+    }
+
+    /// Records what the reflector does from now on. Not called for each event.
+    pub(super) fn begin(&self, activity: Activity) {
+        let mut current = self.activity.lock();
+        if current.is_none_or(|(current, _)| current != activity) {
+            *current = Some((activity, Instant::now()));
+        }
     }
 
     /// Returns each cause, with the number of watches and watch-lists that it ended.

@@ -48,6 +48,7 @@ mod failures;
 mod machine;
 mod metrics;
 mod recovery;
+mod recovery_log;
 mod session;
 mod signals;
 #[cfg(test)]
@@ -62,9 +63,11 @@ pub use config::ReflectorConfig;
 pub use end::ReflectorEnd;
 pub use error::{Cause, Error};
 use machine::{Machine, State};
-pub use metrics::ReflectorMetrics;
 pub(in crate::informer) use metrics::RefusedLists;
-pub use signals::{RelistHandle, RelistRequests, Signals, relist_channel};
+pub use metrics::{Activity, ReflectorMetrics};
+pub(in crate::informer) use recovery_log::RecoveryLog;
+pub use recovery_log::{Interruption, RecentRecoveries, RecoveryEnd, RecoveryRecord};
+pub use signals::{RelistHandle, RelistReason, RelistRequests, Signals, relist_channel};
 pub(in crate::informer) use watch_lists::WatchLists;
 
 use crate::api::Resource;
@@ -145,6 +148,13 @@ impl<L: ListerWatcher> Reflector<L> {
     #[must_use]
     pub(in crate::informer) fn with_watch_lists(mut self, watch_lists: WatchLists) -> Self {
         self.machine.watch_lists = watch_lists;
+        self
+    }
+
+    /// Makes the reflector record its recoveries in `recoveries`.
+    #[must_use]
+    pub(in crate::informer) fn with_recoveries(mut self, recoveries: RecoveryLog) -> Self {
+        self.machine.recoveries = Some(recoveries);
         self
     }
 

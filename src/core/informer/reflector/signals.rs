@@ -14,19 +14,44 @@ pub struct Signals {
     pub relists: RelistRequests,
 }
 
+/// Why a relist was requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RelistReason {
+    /// By [`RelistHandle::request`], without a reason.
+    Unspecified,
+    /// A verification list and the cache have equal versions, but different objects.
+    CacheDiffers,
+    /// The API server has answered with a version below the applied one.
+    OtherHistory,
+    /// The definition of the resource or the API server's version has changed, or may have.
+    DefinitionChanged,
+}
+
 /// Makes one reflector relist. Clones belong to the same reflector.
 #[derive(Clone, Debug)]
-pub struct RelistHandle(watch::Sender<()>);
+pub struct RelistHandle(watch::Sender<RelistReason>);
 
 /// The receiver of a [`RelistHandle`]'s requests, owned by the reflector.
 #[derive(Debug)]
-pub struct RelistRequests(watch::Receiver<()>);
+pub struct RelistRequests(watch::Receiver<RelistReason>);
 
 /// Returns a handle for tasks that find out that a relist is necessary, and the
 /// receiver for the reflector.
 pub fn relist_channel() -> (RelistHandle, RelistRequests) {
-    let (sender, receiver) = watch::channel(());
+    let (sender, receiver) = watch::channel(RelistReason::Unspecified);
     (RelistHandle(sender), RelistRequests(receiver))
+}
+
+impl fmt::Display for RelistReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unspecified => "by a caller",
+            Self::CacheDiffers => "the cache differs from the API server",
+            Self::OtherHistory => "the API server has another history",
+            Self::DefinitionChanged => "the definition or the API server may have changed",
+        })
+    }
 }
 
 impl fmt::Debug for Signals {
@@ -41,17 +66,24 @@ impl RelistHandle {
     /// Requests a list that begins after this call. All requests before the next list begins are
     /// answered by that list. The cache stays readable during the relist.
     pub fn request(&self) {
-        self.0.send_replace(());
+        self.request_because(RelistReason::Unspecified);
+    }
+
+    /// Does what [`RelistHandle::request`] does, for `reason`, which the log and the recent
+    /// recoveries show. Of several requests that one list answers, the last reason is shown.
+    pub(in crate::informer) fn request_because(&self, reason: RelistReason) {
+        self.0.send_replace(reason);
     }
 }
 
 impl RelistRequests {
-    /// Completes when a relist is requested; never completes after all handles were dropped. Cancel
-    /// safe.
-    pub(super) async fn requested(&mut self) {
+    /// Returns the reason when a relist is requested; never completes after all handles were
+    /// dropped. Cancel safe.
+    pub(super) async fn requested(&mut self) -> RelistReason {
         if self.0.changed().await.is_err() {
             std::future::pending().await
         }
+        *self.0.borrow()
     }
 
     /// Returns true if a relist was requested after the last [`RelistRequests::acknowledge`].

@@ -14,9 +14,10 @@ use crate::codec::Decoder;
 use crate::informer::bridges::Bridges;
 use crate::informer::freshness::SETTLED_AFTER;
 use crate::informer::informer::OwnTransform;
+use crate::informer::reflector::RecoveryLog;
 use crate::informer::{
-    Config, Freshness, Hooks, Informer, InformerSpec, ObjectContent, Reflector, ReflectorConfig,
-    ReflectorMetrics, RelistRequests, Signals, relist_channel,
+    CacheName, Config, Freshness, Hooks, Informer, InformerSpec, ObjectContent, Reflector,
+    ReflectorConfig, ReflectorMetrics, RelistRequests, Signals, relist_channel,
 };
 use crate::shutdown::Phase;
 use crate::upstream::ResourceClient;
@@ -189,7 +190,10 @@ impl InformerSet {
             stop: Box::pin(async move { watched.stopped_or_idle(idle_timeout).await }),
             relists,
         };
+        let recoveries = Arc::clone(&self.inner.recoveries);
+        let recoveries = RecoveryLog::new(CacheName::of(informer), recoveries);
         let reflector = Reflector::new(lister_watcher, writer, config, signals)
+            .with_recoveries(recoveries)
             .with_shape(Arc::clone(&informer.shape))
             .with_watch_lists(self.inner.watch_lists.clone())
             .with_resource_hooks(informer.hooks.clone());

@@ -6,12 +6,14 @@ use kubefan_core::informer::{FreshnessPolicy, ResourceRule, ResourceRules};
 use kubefan_core::telemetry;
 use proptest::prelude::{ProptestConfig, any, prop_assert};
 use proptest::proptest;
+use serde_json::json;
 
 use super::support::{in_repository, problems_of, resolved};
+use crate::config::all_settings::SETTINGS;
 use crate::config::settings::Settings;
 use crate::config::{ResolvedConfig, Resources, Tls, check_file, sources};
 use crate::net::TlsFiles;
-use crate::server::ShardSelectors;
+use crate::server::{SettingOrigin, ShardSelectors};
 
 #[test]
 fn all_problems_of_a_file_are_reported_at_once_with_their_positions() {
@@ -233,6 +235,40 @@ fn only_changed_settings_are_named_and_live_ones_apart() {
         vec!["cache.secrets", "log.format"],
     );
     assert_eq!(changes.expect("UTF-8"), expected);
+}
+
+#[test]
+fn settings_in_use_are_those_of_the_start_unless_they_need_no_restart() {
+    use SettingOrigin::{Default, File, Flag};
+    let flags = "--listen 127.0.0.1:9";
+    let started = "log: {verbosity: 1, format: json}\ncache: {secrets: true}\n";
+    let started = resolved(started, flags).expect("no problems");
+    let new = resolved("log: {verbosity: 2}\ncache: {secrets: false}\n", flags);
+    let in_use = new.expect("no problems").in_use(&started).expect("UTF-8");
+    assert_eq!(in_use.len(), SETTINGS.len());
+    for (key, value, origin, place, needs_restart, waits_for_restart) in [
+        ("log.verbosity", json!(2), File, "c.yaml:1", false, false),
+        ("log.format", json!("json"), File, "c.yaml:1", true, true),
+        ("cache.secrets", json!(true), File, "c.yaml:2", true, true),
+        (
+            "listen.address",
+            json!("127.0.0.1:9"),
+            Flag,
+            "--listen",
+            true,
+            false,
+        ),
+        ("cache.never", json!([]), Default, "", false, false),
+    ] {
+        let setting = in_use.iter().find(|setting| setting.key == key);
+        let setting = setting.expect("the setting");
+        let shown = (&setting.value, setting.origin);
+        assert_eq!(shown, (&value, origin), "{key}");
+        let shown = setting.place.clone().unwrap_or_default();
+        assert!(shown.ends_with(place), "{key}: {shown}");
+        assert_eq!(setting.needs_restart, needs_restart, "{key}");
+        assert_eq!(setting.waits_for_restart, waits_for_restart, "{key}");
+    }
 }
 
 #[test]

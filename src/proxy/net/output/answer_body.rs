@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use http_body::{Body, Frame, SizeHint};
 
 use super::abort::Answer;
+use crate::ledger::RequestInProgress;
 use crate::net::input::received::InProgress;
 use crate::net::input::resets::Unanswered;
 
@@ -21,6 +22,8 @@ pub(in crate::net) struct AnswerBody<B> {
     answer: Option<Answer>,
     /// Over HTTP/1.1, notes that no head is read until the answer has ended.
     _in_progress: Option<InProgress>,
+    /// `None` if the connection has no account.
+    _counted: Option<RequestInProgress>,
 }
 
 impl<B: Body> AnswerBody<B> {
@@ -39,7 +42,17 @@ impl<B: Body> AnswerBody<B> {
             unanswered,
             answer,
             _in_progress: in_progress,
+            _counted: None,
         }
+    }
+
+    /// Counts the request as in progress until the body is dropped.
+    pub(in crate::net) fn counted_as(
+        mut self,
+        counted: Option<RequestInProgress>,
+    ) -> AnswerBody<B> {
+        self._counted = counted;
+        self
     }
 }
 

@@ -256,6 +256,29 @@ async fn http2_by_prior_knowledge_is_served() {
 }
 
 #[tokio::test]
+async fn an_account_shows_its_client_and_the_requests_in_progress() {
+    let server = Server::plain().await;
+    let stream = server.connect().await;
+    let address = stream.local_addr().unwrap();
+    let mut http2 = http2_on(stream).await;
+    let response = soon(http2.send_request(get("/stream"))).await.unwrap();
+    let accounts = server.ledger.accounts();
+    let client = accounts[0].client().expect("it has sent a request");
+    let shown = (client.address, client.protocol, client.is_tls);
+    assert_eq!(shown, (address, "http2", false));
+    assert_eq!(client.requests(), 1);
+    server.send_chunk("all");
+    server.chunks.close_channel();
+    assert_eq!(soon(text_of(response)).await, "all");
+    let ended = async {
+        while client.requests() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(ended).await;
+}
+
+#[tokio::test]
 async fn a_preface_in_two_parts_is_still_http2() {
     let server = Server::plain().await;
     let mut stream = server.connect().await;

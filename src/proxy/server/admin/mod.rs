@@ -1,42 +1,52 @@
-//! The admin listener: `/livez` (also `/healthz`), `/readyz` and `/metrics`.
+//! The admin listener: `/livez` (also `/healthz`), `/readyz`, `/metrics` and the admin API below
+//! `/admin/v1/`.
 
+mod api;
 mod authorization;
-mod scrape;
+mod readiness;
+mod shared_rendering;
 
 use std::convert::Infallible;
-use std::fmt::Write as _;
-use std::sync::Arc;
 
-use authorization::authorize;
-use http::{Method, Request, Response, StatusCode, header};
+use api::Api;
+pub use api::{EffectiveSetting, SettingOrigin};
+use authorization::{METRICS, authorize};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use kubefan_core::api::{Status, WireFormat};
 use kubefan_core::body::Body;
-use kubefan_core::informer::{Informer, InformerSet};
+use kubefan_core::informer::InformerSet;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::telemetry::{Registry, Samples};
-use scrape::SharedScrapes;
+use shared_rendering::SharedRendering;
 
 use super::answers::rescue;
 use super::filters::{WebPageRules, refusal_reason};
-use super::startup::{Started, Startup, Waiting};
-use crate::ledger::sample_kept;
+use super::startup::{Started, Startup};
+use crate::ledger::{Ledger, sample_kept};
 
-/// The answer to a request for metrics or details that needs an authorized caller, if the API
-/// server has not answered yet.
-const CLOSED: &str = "waiting for the API server, which decides who may read this\n";
+/// The answer to a request that needs an authorized caller, if the API server has not answered yet.
+const CLOSED: &str = "waiting for the API server, which decides who may read this";
+
+/// The methods that the listener accepts.
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");
 
 /// What the listener serves, as text for people.
 const INDEX: &str = "\
-/livez           kubefan runs (also /healthz)
-/readyz          kubefan is ready
-/readyz?verbose  each cache, and what kubefan waits for
-/metrics         kubefan's metrics
+/livez                  kubefan runs (also /healthz)
+/readyz                 kubefan is ready
+/readyz?verbose         each cache, and what kubefan waits for
+/metrics                kubefan's metrics
+/admin/v1/openapi.json  the admin API: caches, clients, memory and more, as JSON
 ";
 
-/// Answers health probes and metrics scrapes. Cheap to clone.
+/// Answers health probes, metrics scrapes and requests of the admin API. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
     startup: Startup,
-    scrapes: SharedScrapes,
+    registry: Registry,
+    scrapes: SharedRendering<(&'static str, Bytes)>,
+    api: Api,
     shutdown: Shutdown,
     /// Which requests for metrics and details may be from a web page. If callers are authenticated,
     /// metrics and details are only for those that the API server lets read them.
@@ -45,14 +55,16 @@ pub struct Admin {
 
 impl Admin {
     /// Creates the service for an admin listener. Readiness depends on `startup`, its informers and
-    /// `shutdown`. A scrape renders `registry`, with the metrics of each informer added.
+    /// `shutdown`. A scrape renders `registry`, with the metrics of each informer added. The admin
+    /// API shows also the clients and the memory of `ledger`.
     ///
-    /// `/metrics` and `/readyz?verbose` are answered only if the request is not from a foreign web
-    /// page by the rules `web_pages`. If callers are authenticated, they are also answered only for
-    /// callers that may get `/metrics` of the API server. So no caller gets them before `startup`
-    /// is finished.
+    /// `/metrics`, `/readyz?verbose` and the admin API are answered only if the request is not from
+    /// a foreign web page by the rules `web_pages`. If callers are authenticated, they are also
+    /// answered only for callers that may get `/metrics` of the API server, and the names of users
+    /// only for those that may get their path. So no caller gets them before `startup` is finished.
     pub fn new(
         startup: Startup,
+        ledger: Ledger,
         registry: Registry,
         shutdown: Shutdown,
         web_pages: WebPageRules,
@@ -64,11 +76,18 @@ impl Admin {
             }
         });
         Self {
+            api: Api::new(startup.clone(), ledger, shutdown.clone()),
             startup,
-            scrapes: SharedScrapes::new(registry),
+            registry,
+            scrapes: SharedRendering::new(),
             shutdown,
             web_pages,
         }
+    }
+
+    /// Makes the admin API show `settings` as the effective configuration from now on.
+    pub fn show_settings(&self, settings: Vec<EffectiveSetting>) {
+        self.api.show_settings(settings);
     }
 
     /// Answers one request.
@@ -85,34 +104,30 @@ impl Admin {
             .uri()
             .query()
             .is_some_and(|query| query.split('&').any(|pair| pair.starts_with("verbose")));
-        let path = request.uri().path();
-        let shows_details = path == "/metrics" || path == "/readyz" && is_verbose;
-        // A probe of a load balancer has any `Host`, or none.
-        let foreign = if shows_details {
-            let head = (request.uri(), request.headers());
-            refusal_reason(self.web_pages, request.version(), head)
-        } else {
-            None
-        };
-        if let Some(reason) = foreign {
-            let message = format!("forbidden: {reason}\n");
-            return Ok(rescue::plain_text(StatusCode::FORBIDDEN, message));
-        }
-        if self.web_pages.are_callers_authenticated
-            && is_read
-            && shows_details
-            && let Err(refused) = self.authorize(&mut request).await
+        let path = request.uri().path().to_owned();
+        let is_api = api::is_path_of_api(&path);
+        if let Some(right) = right_for(&path, is_verbose)
+            && let Err(status) = self.permit(&mut request, right, is_read).await
         {
-            return Ok(refused);
+            return Ok(refuse(&status, is_api));
         }
-        Ok(match request.uri().path() {
-            _ if !is_read => rescue::plain_text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
+        if !is_read {
+            let status = Status::failure(405, "MethodNotAllowed", "use GET");
+            let mut response = refuse(&status, is_api);
+            response.headers_mut().insert(header::ALLOW, METHODS);
+            return Ok(response);
+        }
+        Ok(match path.as_str() {
+            path if is_api => self.api.answer(path).await,
             "/livez" | "/healthz" => rescue::plain_text(StatusCode::OK, "ok\n"),
             "/readyz" => match self.startup.started() {
-                Some(started) => self.ready(&started.server.inner.caches.informers, is_verbose),
-                None => starting(&self.startup.waiting(), is_verbose),
+                Some(started) => {
+                    let informers = &started.server.inner.caches.informers;
+                    readiness::ready(informers, !self.shutdown.is_draining(), is_verbose)
+                }
+                None => readiness::starting(&self.startup.waiting(), is_verbose),
             },
-            "/metrics" => self.metrics().await,
+            METRICS => self.metrics().await,
             "/" => rescue::plain_text(StatusCode::OK, INDEX),
             _ => rescue::plain_text(
                 StatusCode::NOT_FOUND,
@@ -121,72 +136,68 @@ impl Admin {
         })
     }
 
-    /// Refuses a request for metrics or details, unless its caller may read them.
-    async fn authorize<B: Send>(&self, request: &mut Request<B>) -> Result<(), Response<Body>> {
-        let Some(Started { admin_access, .. }) = self.startup.started() else {
-            return Err(rescue::plain_text(StatusCode::SERVICE_UNAVAILABLE, CLOSED));
-        };
-        let Some(access) = admin_access else {
+    /// Checks that no foreign web page may have caused the request, and that its caller may get the
+    /// path `right` of the API server, if callers are authenticated and the request is a read.
+    ///
+    /// # Errors
+    /// The Status of the refusal.
+    async fn permit<B: Send>(
+        &self,
+        request: &mut Request<B>,
+        right: &'static str,
+        is_read: bool,
+    ) -> Result<(), Status> {
+        let head = (request.uri(), request.headers());
+        if let Some(reason) = refusal_reason(self.web_pages, request.version(), head) {
+            let message = format!("forbidden: {reason}");
+            return Err(Status::failure(403, "Forbidden", message));
+        }
+        if !self.web_pages.are_callers_authenticated || !is_read {
             return Ok(());
+        }
+        let Some(Started { admin_access, .. }) = self.startup.started() else {
+            return Err(Status::failure(503, "ServiceUnavailable", CLOSED));
         };
-        authorize(access, request).await.map_err(|refused| {
-            let code = StatusCode::from_u16(refused.code).unwrap_or(StatusCode::FORBIDDEN);
-            rescue::plain_text(code, refused.message + "\n")
-        })
-    }
-
-    /// Answers `/readyz`: 503 if [`InformerSet::missing`] names an informer or a drain has begun,
-    /// and 200 otherwise. If `is_verbose`, the answer lists all informers.
-    fn ready(&self, set: &InformerSet, is_verbose: bool) -> Response<Body> {
-        let serving = !self.shutdown.is_draining();
-        let missing = set.missing();
-        let ready = serving && missing.is_empty();
-        let (code, last) = if ready {
-            (StatusCode::OK, "ready\n")
-        } else {
-            (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
-        };
-        if !is_verbose {
-            return rescue::plain_text(code, if ready { "ok\n" } else { last });
+        match admin_access {
+            Some(access) => authorize(access, request, right).await,
+            None => Ok(()),
         }
-        let mark = if serving { "[+]" } else { "[-]" };
-        let mut text = format!("{mark}serving\n");
-        if !set.is_upstream_responding() {
-            // Readiness does not depend on this: other replicas have the same API server.
-            let _ = writeln!(text, "[ ]the API server does not respond");
-        }
-        for (gvr, format, reason) in &missing {
-            let _ = writeln!(text, "[-]{gvr} {}: {reason}", format.name());
-        }
-        for (gvr, format, reason) in set.left_out() {
-            let _ = writeln!(text, "[ ]{gvr} {}: {reason}", format.name());
-        }
-        let is_missing = |informer: &Informer| {
-            missing.iter().any(|(gvr, format, _)| {
-                *gvr == informer.resource().gvr && *format == informer.format()
-            })
-        };
-        let mut informers = set.all();
-        informers.sort_by_key(display_name);
-        for informer in &informers {
-            // Informers that make kubefan not ready were already listed with `[-]`.
-            let is_good = informer.reader().is_ready() && !is_missing(informer);
-            let mark = if is_good { "[+]" } else { "[ ]" };
-            let _ = writeln!(text, "{mark}{}", state_of(informer));
-        }
-        text.push_str(last);
-        rescue::plain_text(code, text)
     }
 
     async fn metrics(&self) -> Response<Body> {
-        let scrape = self.scrapes.scrape().await;
-        let mut response = rescue::plain_text(StatusCode::OK, scrape.text);
-        let content_type = http::HeaderValue::from_static(scrape.content_type);
+        let render = || {
+            let (content_type, text) = self.registry.render();
+            (content_type, Bytes::from(text))
+        };
+        let (content_type, text) = self.scrapes.get(render).await;
+        let mut response = rescue::plain_text(StatusCode::OK, text);
+        let content_type = HeaderValue::from_static(content_type);
         response
             .headers_mut()
             .insert(header::CONTENT_TYPE, content_type);
         response
     }
+}
+
+/// Returns the path that the caller of a request must be allowed to get at the API server. `None`
+/// if the request needs no right. A probe of a load balancer has no credentials, and any `Host` or
+/// none.
+fn right_for(path: &str, is_verbose: bool) -> Option<&'static str> {
+    match path {
+        METRICS => Some(METRICS),
+        "/readyz" if is_verbose => Some(METRICS),
+        path => api::right_for(path),
+    }
+}
+
+/// Returns the answer to a request that is refused: a Status if it is one of the admin API, and
+/// text for people otherwise.
+fn refuse(status: &Status, is_api: bool) -> Response<Body> {
+    if is_api {
+        return rescue::respond(status, WireFormat::Json);
+    }
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::FORBIDDEN);
+    rescue::plain_text(code, format!("{}\n", status.message))
 }
 
 /// Adds the metrics of each informer, and the metrics that informers share.
@@ -206,53 +217,13 @@ fn sample(informers: &InformerSet, samples: &mut Samples) {
     informers.bridge_limits().sample(samples);
 }
 
-/// Answers `/readyz` before the API server has answered.
-fn starting(waiting: &Waiting, is_verbose: bool) -> Response<Body> {
-    let Waiting { what, details } = waiting;
-    let text = match is_verbose {
-        false => format!("waiting for {what}\n"),
-        true if details.is_empty() => format!("[-]waiting for {what}\nnot ready\n"),
-        true => format!("[-]waiting for {what}: {details}\nnot ready\n"),
-    };
-    rescue::plain_text(StatusCode::SERVICE_UNAVAILABLE, text)
-}
-
-/// Returns what the verbose answer says about an informer.
-fn state_of(informer: &Arc<Informer>) -> String {
-    let stats = informer.reader().stats();
-    let applied = stats.applied.unwrap_or_default();
-    let needed = if informer.is_pinned() {
-        ""
-    } else {
-        " (on demand)"
-    };
-    let age = informer.metrics().watch_liveness.age();
-    let alive = age.map_or(String::new(), |age| {
-        format!(", watch proven alive {} s ago", age.as_secs())
-    });
-    format!(
-        "{}{needed}: {} objects at resource version {applied}, {} watchers{alive}",
-        display_name(informer),
-        stats.objects,
-        stats.watchers,
-    )
-}
-
-/// Returns the informer's name in the verbose answer, such as `pods.v1 json` or `pods.v1 json in
-/// NAMESPACE, labels app=web`.
-fn display_name(informer: &Arc<Informer>) -> String {
-    let gvr = &informer.resource().gvr;
-    let format = informer.format().name();
-    let scope = informer.upstream_scope().to_string();
-    format!("{gvr} {format} {scope}").trim_end().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use http::HeaderMap;
     use kubefan_core::shutdown;
 
     use super::*;
+    use crate::ledger::Limits;
 
     const LOCAL: (&str, &str) = ("host", "127.0.0.1:8002");
 
@@ -269,7 +240,9 @@ mod tests {
 
     fn admin(web_pages: WebPageRules) -> Admin {
         let shutdown = Shutdown::new(shutdown::Config::default());
-        Admin::new(Startup::default(), Registry::new(), shutdown, web_pages)
+        let ledger = Ledger::new(Limits::default());
+        let (startup, registry) = (Startup::default(), Registry::new());
+        Admin::new(startup, ledger, registry, shutdown, web_pages)
     }
 
     #[tokio::test(start_paused = true)]
@@ -288,6 +261,10 @@ mod tests {
             "/metrics?x",
             "/readyz?verbose",
             "/readyz?a&verbose=1",
+            "/admin/v1/memory",
+            "/admin/v1/users",
+            "/admin/v1/events",
+            "/admin/none",
         ];
         for headers in foreign {
             for path in details {
@@ -302,6 +279,9 @@ mod tests {
             let local = [("host", host)];
             assert_eq!(status(&admin, "/metrics", &local).await, 200, "{host}");
             assert_eq!(status(&admin, "/readyz?verbose", &local).await, 503);
+            assert_eq!(status(&admin, "/admin/v1/memory", &local).await, 200);
+            assert_eq!(status(&admin, "/admin/v1/caches", &local).await, 503);
+            assert_eq!(status(&admin, "/admin/v1/none", &local).await, 404);
         }
     }
 
@@ -324,11 +304,43 @@ mod tests {
             (&[host, origin], 403),
             (&[token], 403),
         ] {
-            assert_eq!(
-                status(&admin, "/metrics", headers).await,
-                expected,
-                "{headers:?}"
-            );
+            for path in ["/metrics", "/admin/v1/memory", "/admin/v1/users"] {
+                let status = status(&admin, path, headers).await;
+                assert_eq!(status, expected, "{path} {headers:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_path_needs_its_right() {
+        for (path, is_verbose, expected) in [
+            ("/", false, None),
+            ("/livez", true, None),
+            ("/healthz", false, None),
+            ("/readyz", false, None),
+            ("/readyz", true, Some("/metrics")),
+            ("/metrics", false, Some("/metrics")),
+            ("/admin", false, Some("/metrics")),
+            ("/admin/v1/caches", false, Some("/metrics")),
+            ("/admin/v1/events", false, Some("/metrics")),
+            ("/admin/v1/openapi.json", false, Some("/metrics")),
+            ("/admin/v1/none", false, Some("/metrics")),
+            ("/admin/v1/users", false, Some("/admin/v1/users")),
+            ("/admin/v1/users/", false, Some("/metrics")),
+            ("/administration", false, None),
+        ] {
+            assert_eq!(right_for(path, is_verbose), expected, "{path}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_are_refused_with_the_methods_that_are_allowed() {
+        for path in ["/metrics", "/livez", "/admin/v1/memory", "/admin/v1/users"] {
+            let request = Request::post(path).header("host", "localhost").body(());
+            let request = request.expect("a request");
+            let Ok(answer) = admin(WebPageRules::default()).answer(request).await;
+            assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
+            assert_eq!(answer.headers()[header::ALLOW], "GET, HEAD", "{path}");
         }
     }
 }

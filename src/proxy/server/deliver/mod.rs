@@ -41,7 +41,7 @@ use super::answers::rescue;
 use super::cached::collection::Collection;
 use super::decide::WatchTerms;
 use super::request::Exchange;
-use crate::ledger::{Account, Registration, Revoke, SnapshotAge};
+use crate::ledger::{Account, ListedWatch, Registration, Revoke, SnapshotAge};
 use crate::net::ClientConnection;
 
 /// What polling a body for its next frame returns.
@@ -195,6 +195,22 @@ impl<'a> Delivery<'a> {
     ) -> Option<Registration> {
         let account = self.account.as_ref()?;
         Some(account.register(initial, Some(snapshot)))
+    }
+
+    /// Lists the watch of `collection` with the events of `source` among those of the client, to be
+    /// shown.
+    pub(super) fn list_watch(
+        &self,
+        collection: &dyn Collection,
+        source: &WatchSource,
+    ) -> Option<ListedWatch> {
+        let client = self.account.as_ref()?.client()?;
+        let resource = collection.informer()?.resource();
+        let stream = match source {
+            WatchSource::Stream(stream) => Some(stream),
+            WatchSource::Bridge(_) | WatchSource::Expired(_) => None,
+        };
+        Some(client.list_watch(resource, stream))
     }
 
     /// Returns the response to a WATCH with `terms`, with the events of `stream`.

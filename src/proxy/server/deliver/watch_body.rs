@@ -28,7 +28,7 @@ use super::chunk_size::ChunkSize;
 use super::merged::MAX_MERGED;
 use super::{PolledFrame, merged};
 use crate::ledger;
-use crate::ledger::{Account, Charge, MemoryKind, Registration, Short};
+use crate::ledger::{Account, Charge, ListedWatch, MemoryKind, Registration, Short};
 use crate::server::cached::collection::Collection;
 use crate::server::decide::WatchTerms;
 
@@ -75,6 +75,8 @@ pub(crate) struct WatchBody {
     has_initial: bool,
     /// The account of the client's connection; `None` in the simulator.
     account: Option<Arc<Account>>,
+    /// The watch among those of the client; `None` in the simulator.
+    listed: Option<ListedWatch>,
 }
 
 /// Where the events of a watch come from when it is opened.
@@ -142,7 +144,14 @@ impl WatchBody {
             registration: None,
             has_initial,
             account: None,
+            listed: None,
         }
+    }
+
+    /// Holds `listed`, and records in it now and then which events were fetched.
+    pub(crate) fn listed(mut self, listed: Option<ListedWatch>) -> Self {
+        self.listed = listed;
+        self
     }
 
     /// Holds `registration` until all initial objects were fetched.
@@ -387,10 +396,14 @@ impl WatchBody {
     /// each frame, because all watches of a resource share the counter.
     fn count(&mut self) {
         let events = std::mem::take(&mut self.uncounted);
-        if events > 0
-            && let Some(informer) = self.collection.informer()
-        {
+        if events == 0 {
+            return;
+        }
+        if let Some(informer) = self.collection.informer() {
             informer.count_sent(events);
+        }
+        if let (Some(listed), State::Streaming(stream)) = (&mut self.listed, &self.state) {
+            listed.record(stream);
         }
     }
 

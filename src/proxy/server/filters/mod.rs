@@ -10,6 +10,7 @@ use std::future::Future;
 
 use http::Response;
 use kubefan_core::body::Body;
+pub(super) use trace::RequestCounts;
 pub use trace::{Records, RequestMetrics};
 pub use web_pages::WebPageRules;
 pub(super) use web_pages::refusal_reason;

@@ -1,5 +1,6 @@
 //! Counts, times and logs every request, and gives it an audit ID.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::header::Entry;
@@ -7,6 +8,8 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use jiff::Timestamp;
 use kubefan_core::body::Body;
 use kubefan_core::telemetry::{Registry, SECONDS_BUCKETS};
+use prometheus::core::Collector;
+use prometheus::proto::Metric;
 use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Instant;
 
@@ -35,6 +38,17 @@ pub struct RequestMetrics {
     seconds: HistogramVec,
 }
 
+/// The number of requests for one resource, by outcome. Requests for no known resource have empty
+/// names.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::server) struct RequestCounts {
+    pub(in crate::server) group: String,
+    pub(in crate::server) resource: String,
+    pub(in crate::server) cache: u64,
+    pub(in crate::server) forwarded: u64,
+    pub(in crate::server) rejected: u64,
+}
+
 impl RequestMetrics {
     /// Registers the metrics in `registry`.
     pub fn new(registry: &Registry) -> Self {
@@ -52,6 +66,29 @@ impl RequestMetrics {
                 SECONDS_BUCKETS,
             ),
         }
+    }
+
+    /// Returns the number of requests by resource, in the order of groups and resources.
+    pub(in crate::server) fn by_resource(&self) -> Vec<RequestCounts> {
+        let mut counts: BTreeMap<(String, String), RequestCounts> = BTreeMap::new();
+        for family in self.requests.collect() {
+            for metric in family.get_metric() {
+                let [group, resource] = ["group", "resource"].map(|name| label(metric, name));
+                let key = (group.to_owned(), resource.to_owned());
+                let counts = counts.entry(key).or_insert_with(|| RequestCounts {
+                    group: group.to_owned(),
+                    resource: resource.to_owned(),
+                    ..RequestCounts::default()
+                });
+                let count = metric.get_counter().get_value() as u64;
+                match label(metric, "outcome") {
+                    "cache" => counts.cache += count,
+                    "forwarded" => counts.forwarded += count,
+                    _ => counts.rejected += count,
+                }
+            }
+        }
+        counts.into_values().collect()
     }
 
     fn observe(&self, record: &Record) {
@@ -81,6 +118,12 @@ impl Records {
             has_cache_status,
         }
     }
+}
+
+/// Returns the value of the label `name`.
+fn label<'a>(metric: &'a Metric, name: &str) -> &'a str {
+    let label = metric.get_label().iter().find(|label| label.name() == name);
+    label.map_or("", |label| label.value())
 }
 
 /// Counts, times and logs the request, and gives it an audit ID.
@@ -198,6 +241,38 @@ mod tests {
     use kubefan_core::body;
 
     use super::*;
+
+    #[test]
+    fn requests_are_summed_by_resource() {
+        let metrics = RequestMetrics::new(&Registry::new());
+        for (verb, group, resource, outcome, reason, count) in [
+            ("list", "", "pods", "cache", "", 2),
+            ("watch", "", "pods", "cache", "media_type", 3),
+            ("get", "", "pods", "forwarded", "unproven", 4),
+            ("list", "apps", "deployments", "rejected", "", 5),
+            ("get", "", "", "forwarded", "unknown", 6),
+        ] {
+            let labels = [verb, group, resource, outcome, reason, "200"];
+            let counter = metrics.requests.with_label_values(&labels);
+            counter.inc_by(count);
+        }
+        let counts = |group: &str, resource: &str, [cache, forwarded, rejected]: [u64; 3]| {
+            let (group, resource) = (group.to_owned(), resource.to_owned());
+            RequestCounts {
+                group,
+                resource,
+                cache,
+                forwarded,
+                rejected,
+            }
+        };
+        let expected = [
+            counts("", "", [0, 6, 0]),
+            counts("", "pods", [5, 4, 0]),
+            counts("apps", "deployments", [0, 0, 5]),
+        ];
+        assert_eq!(metrics.by_resource(), expected);
+    }
 
     #[test]
     fn an_empty_audit_id_is_replaced() {

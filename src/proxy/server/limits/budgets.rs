@@ -29,19 +29,30 @@ impl Budgets {
         let budgets = Self::within(memory);
         let all = budgets.clone();
         registry.on_scrape(move |samples| {
-            let Budgets {
-                lists,
-                chunks,
-                rows,
-                documents,
-                forbidden,
-                sessions,
-            } = &all;
-            for budget in [lists, chunks, rows, documents, forbidden, sessions] {
+            for budget in all.all() {
                 budget.sample(samples);
             }
         });
         budgets
+    }
+
+    /// Returns the bytes of each budget and their upper limit, with the name of the kind.
+    pub(in crate::server) fn usage(&self) -> Vec<(&'static str, usize, usize)> {
+        let all = self.all().into_iter();
+        all.map(|budget| (budget.kind(), budget.used(), budget.limit()))
+            .collect()
+    }
+
+    fn all(&self) -> [&Budget; 6] {
+        let Self {
+            lists,
+            chunks,
+            rows,
+            documents,
+            forbidden,
+            sessions,
+        } = self;
+        [lists, chunks, rows, documents, forbidden, sessions]
     }
 
     /// Creates budgets that no metric shows.

@@ -20,18 +20,22 @@ const LIMIT: Duration = Duration::from_secs(20);
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const DETAILS: [&str; 2] = ["/metrics", "/readyz?verbose"];
 
-/// Creates a service account, and returns a token of it. If `may_scrape`, the account has the
-/// right of `rbac-metrics.yaml`.
-async fn account(server: &ApiServer, namespace: &str, name: &str, may_scrape: bool) -> String {
+/// Creates a service account that may get the paths `may_get`, and returns a token of it.
+pub(super) async fn account(
+    server: &ApiServer,
+    namespace: &str,
+    name: &str,
+    may_get: &[&str],
+) -> String {
     let admin = server.client();
     let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
     let metadata = json!({"metadata": {"name": name}});
     admin.create(&accounts, &metadata).await.ok();
-    if may_scrape {
+    if !may_get.is_empty() {
         let metadata = json!({"name": format!("{namespace}-{name}")});
         let role = json!({
             "metadata": metadata,
-            "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+            "rules": [{"nonResourceURLs": may_get, "verbs": ["get"]}],
         });
         let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
         let binding = json!({
@@ -55,7 +59,7 @@ async fn account(server: &ApiServer, namespace: &str, name: &str, may_scrape: bo
 
 /// Writes a kubeconfig with a token of a service account that has only the rights of all users.
 async fn without_rights(server: &ApiServer, namespace: &str) -> PathBuf {
-    let token = account(server, namespace, "kubefan", false).await;
+    let token = account(server, namespace, "kubefan", &[]).await;
     let path = server.directory().join(format!("{namespace}-kubefan"));
     let authority = Some(server.authority());
     kubeconfig::write(&path, &server.url(), authority, &User::Token(&token));
@@ -67,8 +71,8 @@ async fn without_rights(server: &ApiServer, namespace: &str) -> PathBuf {
 async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
     let server = shared();
     let namespace = server.namespace("scraped").await;
-    let scraper = account(server, &namespace, "scraper", true).await;
-    let stranger = account(server, &namespace, "stranger", false).await;
+    let scraper = account(server, &namespace, "scraper", &["/metrics"]).await;
+    let stranger = account(server, &namespace, "stranger", &[]).await;
     let admin = server.kubeconfig("admin");
     // With the callers' own tokens kubefan needs no right to review them.
     let powerless = without_rights(server, &namespace).await;
@@ -95,7 +99,14 @@ async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
             .lines()
             .filter_map(|line| line.split_whitespace().next());
         let paths: Vec<_> = paths.collect();
-        assert_eq!(paths, ["/livez", "/readyz", "/readyz?verbose", "/metrics"]);
+        let expected = [
+            "/livez",
+            "/readyz",
+            "/readyz?verbose",
+            "/metrics",
+            "/admin/v1/openapi.json",
+        ];
+        assert_eq!(paths, expected);
         for probe in ["/livez", "/healthz", "/readyz"] {
             for caller in [&caller, &caller.as_token(&stranger)] {
                 let answer = caller.get(probe).await;

@@ -2,6 +2,7 @@
 
 mod access_log;
 mod admin;
+mod admin_api;
 mod bad_input;
 mod chart;
 mod deploy;

@@ -1,13 +1,19 @@
 //! Tests of what a reflector does after a watch or a call failed.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::support::*;
-use crate::informer::reflector::WatchLists;
-use crate::informer::{Cause, Reflector, ReflectorConfig};
-use crate::upstream::Error;
+use crate::api::{GroupVersionResource, WireFormat};
+use crate::cache::ReplaceOutcome;
+use crate::informer::reflector::{RecoveryLog, WatchLists};
+use crate::informer::{
+    Activity, CacheName, Cause, ObjectContent, RecentRecoveries, RecoveryEnd, Reflector,
+    ReflectorConfig,
+};
+use crate::upstream::{Error, Scope};
 
 fn assert_waits(outcome: &Outcome, bounds: &[(f64, f64)]) {
     let waits = outcome.waits();
@@ -519,4 +525,42 @@ async fn reflectors_of_one_upstream_learn_from_each_other_that_it_has_no_watch_l
     shared.worked();
     shared.failed(Cause::Silent);
     assert!(!shared.fail());
+}
+
+#[tokio::test(start_paused = true)]
+async fn relists_and_resumed_watches_are_recorded_with_their_causes() {
+    let recent = Arc::new(RecentRecoveries::default());
+    let cache = CacheName {
+        resource: GroupVersionResource::new("", "v1", "pods"),
+        format: WireFormat::Json,
+        content: ObjectContent::Whole,
+        scope: Scope::default(),
+    };
+    let log = RecoveryLog::new(cache.clone(), Arc::clone(&recent));
+    let script = [
+        watch_list([wait(2), reset()]),
+        revision(9),
+        watch([wait(2), error_frame(410)]),
+        watch([added("b", 12), end_bookmark(12), Item::Hang]),
+    ];
+    let recorded = |reflector: Reflector<Script>| reflector.with_recoveries(log);
+    let outcome = play_reflector(ReflectorConfig::default(), pending(), recorded, script).await;
+    let (resumes, relists) = (recent.resumes(), recent.relists());
+    assert_eq!((resumes.len(), relists.len()), (1, 1));
+    assert_eq!(resumes[0].interruption.causes, [Cause::Transport]);
+    assert_eq!(resumes[0].end, RecoveryEnd::Resumed);
+    assert_eq!(*relists[0].cache, cache);
+    assert_eq!(relists[0].interruption.causes, [Cause::Expired]);
+    let outcome_of_list = ReplaceOutcome::Diffed {
+        added: 1,
+        modified: 0,
+        deleted: 1,
+    };
+    let listed = RecoveryEnd::Listed {
+        outcome: outcome_of_list,
+        objects: 1,
+    };
+    assert_eq!(relists[0].end, listed);
+    let activity = outcome.metrics.activity().map(|(activity, _)| activity);
+    assert_eq!(activity, Some(Activity::Watching));
 }

@@ -54,6 +54,7 @@ pub(super) fn watch(
         let age = initial.with(age)?;
         delivery.register(initial, age)
     });
+    let listed = delivery.list_watch(collection.as_ref(), &source);
     let body = WatchBody::new(
         Arc::clone(collection),
         source,
@@ -62,7 +63,8 @@ pub(super) fn watch(
         delivery.one_event_per_frame,
         shutdown.watch_end(),
     );
-    let response = delivery.watch(body.registered(registration), terms, collection, start);
+    let body = body.registered(registration).listed(listed);
+    let response = delivery.watch(body, terms, collection, start);
     Ok(Answer {
         limited_units,
         ..guarded(response, collection.watch_end()).into()

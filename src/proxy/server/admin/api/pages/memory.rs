@@ -1,0 +1,131 @@
+//! The page of the memory.
+
+use kubefan_core::api::Status;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::ledger::resident_memory;
+use crate::server::admin::api::page::{Page, now};
+use crate::server::admin::api::sources::Sources;
+use crate::server::startup::Started;
+
+/// The memory of the process, by its use.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::server::admin::api) struct Memory {
+    /// When the page was made, by RFC 3339.
+    time: String,
+    /// The resident set of the process; absent if the system does not report it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resident_bytes: Option<u64>,
+    /// What the process may use: the memory of the machine, or less if its control group has a
+    /// limit.
+    available_bytes: u64,
+    /// What the caches hold; absent before the API server has answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caches: Option<CacheMemory>,
+    /// What is held for clients, by kind; at most limitBytes, and a quarter more in buffers.
+    readers: Vec<KindOfBytes>,
+    /// The limit of what is held for clients (limits.memory).
+    limit_bytes: u64,
+    /// The limit of what is charged to one connection (limits.connectionMemory).
+    connection_limit_bytes: u64,
+    /// What is kept beside the caches and charged to no connection, by kind.
+    kept: Vec<KeptBytes>,
+}
+
+/// The memory of all caches.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct CacheMemory {
+    /// The number of caches.
+    caches: usize,
+    /// Objects in the caches.
+    objects: usize,
+    /// Bytes of the objects.
+    object_bytes: usize,
+    /// Bytes of the events in the event logs.
+    event_log_bytes: usize,
+}
+
+/// Bytes of one kind.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct KindOfBytes {
+    /// The kind, as in the metric kubefan_reader_memory_bytes.
+    kind: &'static str,
+    /// The bytes.
+    bytes: u64,
+}
+
+/// Bytes of one kind, with their limit.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct KeptBytes {
+    /// The kind, as in the metric kubefan_kept_memory_bytes.
+    kind: &'static str,
+    /// The bytes.
+    bytes: usize,
+    /// The upper limit of the bytes; of the kind queue, in each cache.
+    limit_bytes: usize,
+}
+
+impl Page for Memory {
+    const NAME: &'static str = "memory";
+    const SUMMARY: &'static str =
+        "The memory of the process by kind, with the limits: caches, clients, what clients share.";
+
+    fn read(sources: &Sources) -> Result<Self, Status> {
+        let (ledger, started) = (&sources.ledger, sources.started().ok());
+        let readers = ledger.usage().into_iter();
+        Ok(Self {
+            time: now(),
+            resident_bytes: resident_memory(),
+            available_bytes: sources.available_bytes,
+            caches: started.map(CacheMemory::of),
+            readers: readers
+                .map(|(kind, bytes)| KindOfBytes { kind, bytes })
+                .collect(),
+            limit_bytes: ledger.limits().memory,
+            connection_limit_bytes: ledger.limits().connection_memory,
+            kept: started.map_or_else(Vec::new, kept),
+        })
+    }
+}
+
+impl CacheMemory {
+    fn of(started: &Started) -> Self {
+        let all = started.server.inner.caches.informers.all();
+        let mut sum = Self {
+            caches: all.len(),
+            ..Self::default()
+        };
+        for informer in all {
+            let stats = informer.reader().stats();
+            sum.objects += stats.objects;
+            sum.object_bytes += stats.bytes;
+            sum.event_log_bytes += stats.log_bytes;
+        }
+        sum
+    }
+}
+
+/// Returns what is kept beside the caches.
+fn kept(started: &Started) -> Vec<KeptBytes> {
+    let server = &started.server.inner;
+    let informers = &server.caches.informers;
+    let queues = informers.all();
+    let queues = queues.iter().map(|one| one.reader().stats().queue_bytes);
+    let (bridges, bridges_limit) = informers.bridge_limits().buffered_bytes();
+    let mut kept = server.budgets.usage();
+    kept.extend(server.caches.access.kept_bytes());
+    kept.push(("queue", queues.sum(), informers.queue_limit()));
+    kept.push(("bridge", bridges, bridges_limit));
+    let kept = kept.into_iter();
+    kept.map(|(kind, bytes, limit_bytes)| KeptBytes {
+        kind,
+        bytes,
+        limit_bytes,
+    })
+    .collect()
+}

@@ -1,0 +1,61 @@
+//! Sources: the parts of kubefan that the pages read.
+
+use std::hash::{BuildHasher, RandomState};
+
+use kubefan_core::api::Status;
+use parking_lot::Mutex;
+
+use super::effective_setting::EffectiveSetting;
+use crate::ledger::{Ledger, available_memory};
+use crate::server::startup::{Started, Startup, Waiting};
+
+/// The parts of kubefan that the pages read.
+pub(super) struct Sources {
+    startup: Startup,
+    pub(super) ledger: Ledger,
+    /// The memory that the process may use, in bytes.
+    pub(super) available_bytes: u64,
+    /// `None` before the program has passed the settings, or if it has none.
+    settings: Mutex<Option<Vec<EffectiveSetting>>>,
+    /// Numbers users. It has a random key, so numbers of two processes can't be compared.
+    numbers: RandomState,
+}
+
+impl Sources {
+    pub(super) fn new(startup: Startup, ledger: Ledger) -> Self {
+        Self {
+            startup,
+            ledger,
+            available_bytes: available_memory(),
+            settings: Mutex::default(),
+            numbers: RandomState::new(),
+        }
+    }
+
+    /// Returns what there is once the API server has answered.
+    ///
+    /// # Errors
+    /// A 503 if it has not answered yet.
+    pub(super) fn started(&self) -> Result<&Started, Status> {
+        self.startup.started().ok_or_else(|| {
+            let Waiting { what, .. } = self.startup.waiting();
+            Status::unreachable(format!("kubefan is starting: waiting for {what}"))
+        })
+    }
+
+    /// Returns the settings that are in use, if the program has passed them.
+    pub(super) fn settings(&self) -> Option<Vec<EffectiveSetting>> {
+        self.settings.lock().clone()
+    }
+
+    pub(super) fn show_settings(&self, settings: Vec<EffectiveSetting>) {
+        *self.settings.lock() = Some(settings);
+    }
+
+    /// Returns the number of the user with this name. It is the same as long as the process runs,
+    /// and says nothing about the name.
+    pub(super) fn number_of(&self, user: &str) -> u32 {
+        let hash = self.numbers.hash_one(user);
+        (hash >> 32) as u32
+    }
+}
