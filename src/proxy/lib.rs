@@ -5,6 +5,7 @@
 //!
 //! - [`limit`]: the limits for which a request gets 429.
 //! - [`ledger`]: the memory that is held for readers and callers.
+//! - [`bill`]: what each client uses, and what it saves the API server.
 //! - [`net`]: listeners, TLS and connections.
 //! - [`identity`]: who a caller is, and what it may read.
 //! - `audit`: a line for each request.
@@ -18,6 +19,7 @@
 
 pub mod app;
 mod audit;
+pub mod bill;
 pub mod config;
 pub mod identity;
 pub mod ledger;
