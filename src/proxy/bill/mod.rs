@@ -2,6 +2,10 @@
 //!
 //! ```text
 //! estimate/   what a read would have cost the API server: seats, CPU time
+//! cpu         CPU time by samples
 //! ```
 
+mod cpu;
 pub mod estimate;
+
+pub use cpu::{CpuAccount, MeasuredBody, measured, process_time};
