@@ -21,6 +21,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/README.md",
     "docs/SUMMARY.md",
     "docs/access.md",
+    "docs/bill.md",
     "docs/caching.md",
     "docs/client-go-cases.md",
     "docs/clients.md",
