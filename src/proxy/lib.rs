@@ -5,6 +5,7 @@
 //!
 //! - [`limit`]: the limits for which a request gets 429.
 //! - [`ledger`]: the memory that is held for readers and callers.
+//! - [`bill`]: what each client uses, and what it saves the API server.
 //! - [`net`]: listeners, TLS and connections.
 //! - [`identity`]: who a caller is, and what it may read.
 //! - `line_log`: logs of lines, such as the audit log.
@@ -17,6 +18,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod app;
+pub mod bill;
 pub mod config;
 pub mod identity;
 pub mod ledger;

@@ -22,6 +22,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/SUMMARY.md",
     "docs/access.md",
     "docs/admin-api.md",
+    "docs/bill.md",
     "docs/caching.md",
     "docs/client-go-cases.md",
     "docs/clients.md",

@@ -41,7 +41,8 @@ pub(crate) const CRATES: &[(&str, &[&str])] = &[
     (
         "proxy",
         &[
-            "limit", "ledger", "net", "identity", "line_log", "server", "config", "app", "process",
+            "limit", "ledger", "bill", "net", "identity", "line_log", "server", "config", "app",
+            "process",
         ],
     ),
     (

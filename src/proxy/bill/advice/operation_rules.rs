@@ -1,0 +1,209 @@
+//! Rules that look at one operation of a client.
+
+use std::time::Duration;
+
+use super::text::{bytes, number, objects};
+use super::{Advice, AdviceKind, Context};
+use crate::bill::table::{ClientUsage, Count, Counts, OperationUsage, SelectorClass};
+
+/// LISTs of the most recent state per minute that are a loop.
+const LIST_LOOP: u64 = 60;
+/// The fewest LISTs that are a loop, however short the time.
+const LEAST_LISTS: u64 = 30;
+/// GETs of the most recent state per minute that are a loop: five per second.
+const GET_LOOP: u64 = 300;
+/// The fewest GETs that are a loop, however short the time.
+const LEAST_GETS: u64 = 50;
+/// Lists in ten minutes that are a loop, if watches follow them.
+const RELIST_LOOP: u64 = 20;
+/// The average bytes of a LIST that is huge.
+const HUGE_LIST: u64 = 8 << 20;
+/// The fewest huge LISTs in ten minutes that are worth advice.
+const LEAST_HUGE_LISTS: u64 = 10;
+/// The fewest reads for each open watch that are a loop: with a rollout, many programs of one name
+/// list once each, and keep their watches open.
+const READS_PER_WATCH: u64 = 5;
+/// Open watches of a client with conditions without an index that are worth advice.
+const UNINDEXED_WATCHES: u64 = 10;
+/// LISTs per minute with conditions without an index that are worth advice.
+const UNINDEXED_LISTS: u64 = 60;
+
+/// The rate of a young client is that of this time at least, so that its first requests are not
+/// taken for many.
+const YOUNGEST: Duration = Duration::from_secs(10);
+
+/// Returns the advice about one operation.
+pub(super) fn advise(
+    usage: &ClientUsage,
+    operation: &OperationUsage,
+    context: Context,
+) -> Vec<Advice> {
+    let advice = match operation.operation.verb {
+        "list" => {
+            let relist = relist_loop(usage, operation);
+            let polling = relist.or_else(|| list_loop(usage, operation, context));
+            let costly = polling.or_else(|| huge_lists(usage, operation));
+            [costly, unindexed(usage, operation)]
+        }
+        "get" => [get_loop(usage, operation, context), None],
+        "watch" => [unindexed(usage, operation), None],
+        _ => [None, None],
+    };
+    advice.into_iter().flatten().collect()
+}
+
+/// Returns how often a count rises per minute, from the last minute or the age of the row.
+pub(super) fn per_minute(usage: &ClientUsage, minute: &Counts, count: Count) -> u64 {
+    let seconds = usage.age.clamp(YOUNGEST, Duration::from_secs(60));
+    let rate = minute.get(count) as f64 * 60.0 / seconds.as_secs_f64();
+    rate.round() as u64
+}
+
+/// Returns the client's watches of the resource of `operation`.
+fn watches<'a>(
+    usage: &'a ClientUsage,
+    operation: &'a OperationUsage,
+) -> impl Iterator<Item = &'a OperationUsage> {
+    usage.operations.iter().filter(move |other| {
+        other.operation.verb == "watch" && other.operation.is_on_resource_of(&operation.operation)
+    })
+}
+
+/// Returns true if `reads` are many more than the watches of the resource that are open.
+fn exceeds_watches(usage: &ClientUsage, operation: &OperationUsage, reads: u64) -> bool {
+    let open: u64 = watches(usage, operation).map(|watch| watch.open).sum();
+    reads >= open.saturating_mul(READS_PER_WATCH)
+}
+
+fn list_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) -> Option<Advice> {
+    let lists = operation.minute.get(Count::Unversioned);
+    let rate = per_minute(usage, &operation.minute, Count::Unversioned);
+    let is_loop =
+        lists >= LEAST_LISTS && rate >= LIST_LOOP && exceeds_watches(usage, operation, lists);
+    is_loop.then(|| Advice {
+        kind: AdviceKind::ListLoop,
+        evidence: format!(
+            "lists {} {} times a minute without a version: {} objects a minute",
+            objects(&operation.operation),
+            number(rate),
+            number(per_minute(usage, &operation.minute, Count::Objects)),
+        ),
+        fix: with_sessions("use a watch", context),
+    })
+}
+
+fn get_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) -> Option<Advice> {
+    let gets = operation.minute.get(Count::Unversioned);
+    let rate = per_minute(usage, &operation.minute, Count::Unversioned);
+    let is_resource = !operation.operation.resource.is_empty();
+    let is_loop = is_resource
+        && gets >= LEAST_GETS
+        && rate >= GET_LOOP
+        && exceeds_watches(usage, operation, gets);
+    is_loop.then(|| Advice {
+        kind: AdviceKind::GetLoop,
+        evidence: format!(
+            "gets {} {} times a minute without a version",
+            objects(&operation.operation),
+            number(rate),
+        ),
+        fix: with_sessions("use a watch", context),
+    })
+}
+
+/// Returns `fix`, with sessions as another way if there are none yet.
+fn with_sessions(fix: &str, context: Context) -> String {
+    match context.has_sessions {
+        true => format!("{fix}, or read with resourceVersion=0"),
+        false => format!("{fix}, or --freshness session"),
+    }
+}
+
+fn relist_loop(usage: &ClientUsage, operation: &OperationUsage) -> Option<Advice> {
+    let lists = operation.ten_minutes.get(Count::Lists);
+    let opened: u64 = watches(usage, operation)
+        .map(|watch| watch.ten_minutes.get(Count::Requests))
+        .sum();
+    let gone: u64 = watches(usage, operation)
+        .map(|watch| watch.ten_minutes.get(Count::Gone))
+        .sum();
+    // `kubectl wait` lists and watches one object.
+    let is_of_one = operation.operation.selector == SelectorClass::Name;
+    let is_loop = !is_of_one
+        && lists >= RELIST_LOOP
+        && opened >= RELIST_LOOP / 2
+        && opened <= lists.saturating_mul(2)
+        && exceeds_watches(usage, operation, lists);
+    is_loop.then(|| Advice {
+        kind: AdviceKind::RelistLoop,
+        evidence: format!(
+            "lists {} and then watches again and again: {} lists, {} watches and {} expired ones \
+             in ten minutes",
+            objects(&operation.operation),
+            number(lists),
+            number(opened),
+            number(gone),
+        ),
+        fix: "resume the watch from its last resourceVersion, accept bookmarks \
+              (allowWatchBookmarks=true), and list again only after a 410"
+            .to_owned(),
+    })
+}
+
+fn huge_lists(usage: &ClientUsage, operation: &OperationUsage) -> Option<Advice> {
+    let lists = operation.ten_minutes.get(Count::Requests);
+    let average = operation.ten_minutes.get(Count::Bytes) / lists.max(1);
+    let is_huge = lists >= LEAST_HUGE_LISTS
+        && average >= HUGE_LIST
+        && exceeds_watches(usage, operation, lists);
+    is_huge.then(|| Advice {
+        kind: AdviceKind::HugeLists,
+        evidence: format!(
+            "{} lists of {} in ten minutes, {} each",
+            number(lists),
+            objects(&operation.operation),
+            bytes(average),
+        ),
+        fix: "ask for pages (limit), for metadata only (PartialObjectMetadataList), or select less"
+            .to_owned(),
+    })
+}
+
+fn unindexed(usage: &ClientUsage, operation: &OperationUsage) -> Option<Advice> {
+    if operation.operation.selector != SelectorClass::Unindexed {
+        return None;
+    }
+    let rate = per_minute(usage, &operation.minute, Count::Requests);
+    let requests = operation.minute.get(Count::Requests);
+    let resource = operation.operation.group_resource();
+    let (evidence, fix) = if operation.operation.verb == "watch" {
+        if operation.open < UNINDEXED_WATCHES {
+            return None;
+        }
+        let evidence = format!(
+            "{} open watches of {resource} select by conditions that no index finds: each change \
+             is compared with all of them",
+            number(operation.open),
+        );
+        let fix = "add a name, a namespace, or a condition key=value on a label or a field to the \
+                   selector, or share a selector";
+        (evidence, fix)
+    } else {
+        if requests < LEAST_LISTS || rate < UNINDEXED_LISTS {
+            return None;
+        }
+        let evidence = format!(
+            "{} lists of {resource} a minute select by conditions that no index finds: each list \
+             examines all objects",
+            number(rate),
+        );
+        let fix = "add a namespace, or a condition key=value on a label of --index-label, to the \
+                   selector";
+        (evidence, fix)
+    };
+    Some(Advice {
+        kind: AdviceKind::UnindexedSelector,
+        evidence,
+        fix: fix.to_owned(),
+    })
+}

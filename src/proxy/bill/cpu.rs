@@ -1,0 +1,225 @@
+//! CPU time of clients, by samples: some polls are timed with the clock of their thread.
+//!
+//! A thread reads its clock for one of 64 polls on average, at random, and charges 64 times what the
+//! poll took. The clock is a system call, so reading it for each poll would cost more than many polls.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// On average, one poll of this number is timed.
+const POLLS_PER_SAMPLE: u32 = 64;
+
+thread_local! {
+    /// The number of polls of this thread until the next one is timed, itself included.
+    static UNTIL_SAMPLE: Cell<u32> = const { Cell::new(POLLS_PER_SAMPLE) };
+}
+
+/// The CPU time of something, such as a connection or a request. It may run on several threads.
+#[derive(Debug, Default)]
+pub struct CpuAccount {
+    nanoseconds: AtomicU64,
+}
+
+/// A body whose polls are charged to an account.
+pub struct MeasuredBody<B> {
+    body: B,
+    account: Arc<CpuAccount>,
+}
+
+// === impl CpuAccount ===
+
+impl CpuAccount {
+    /// Returns the CPU time that was charged.
+    pub fn total(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
+    }
+
+    /// Returns the CPU time that was charged, and makes it 0.
+    pub fn take(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.swap(0, Ordering::Relaxed))
+    }
+
+    /// Charges CPU time.
+    pub fn add(&self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// Runs `poll`, and charges its CPU time if it is sampled. A poll within another one that is
+    /// measured is charged twice, so only the outer one should be measured.
+    pub fn measure<T>(&self, poll: impl FnOnce() -> T) -> T {
+        self.measure_by(thread_time, poll)
+    }
+
+    /// Like [`CpuAccount::measure`], with another clock.
+    fn measure_by<T>(&self, clock: impl Fn() -> Duration, poll: impl FnOnce() -> T) -> T {
+        if !is_sampled() {
+            return poll();
+        }
+        let before = clock();
+        let polled = poll();
+        let took = clock().saturating_sub(before);
+        self.add(took.saturating_mul(POLLS_PER_SAMPLE));
+        polled
+    }
+}
+
+/// Runs `future`, and charges its polls to `account`. Cancel safe if `future` is.
+pub async fn measured<F: Future>(future: F, account: Arc<CpuAccount>) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|cx| account.measure(|| future.as_mut().poll(cx))).await
+}
+
+/// Returns the CPU time of the process. Its threads are included, and those that have ended.
+pub fn process_time() -> Duration {
+    duration(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// Returns the CPU time of this thread.
+fn thread_time() -> Duration {
+    duration(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+fn duration(time: Timespec) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// Returns true for one of [`POLLS_PER_SAMPLE`] calls of a thread, on average.
+fn is_sampled() -> bool {
+    UNTIL_SAMPLE.with(|until| {
+        let left = until.get() - 1;
+        let is_sampled = left == 0;
+        until.set(if is_sampled {
+            // All numbers below twice the average are equally likely, so no rhythm of the polls can
+            // hide from the samples.
+            rand::random_range(1..2 * POLLS_PER_SAMPLE)
+        } else {
+            left
+        });
+        is_sampled
+    })
+}
+
+// === impl MeasuredBody ===
+
+impl<B> MeasuredBody<B> {
+    /// Charges the polls of `body` to `account`.
+    pub fn new(body: B, account: Arc<CpuAccount>) -> Self {
+        Self { body, account }
+    }
+}
+
+impl<B> Body for MeasuredBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.get_mut();
+        let body = Pin::new(&mut this.body);
+        this.account.measure(|| body.poll_frame(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt, Full};
+
+    use super::*;
+
+    /// A clock that only polls move.
+    #[derive(Default)]
+    struct FakeClock(Cell<Duration>);
+
+    impl FakeClock {
+        fn work(&self, time: Duration) {
+            self.0.set(self.0.get() + time);
+        }
+    }
+
+    #[test]
+    fn the_samples_of_many_polls_add_up_to_what_they_took() {
+        let clock = FakeClock::default();
+        let [short, long] = [1, 20].map(Duration::from_micros);
+        let accounts = [CpuAccount::default(), CpuAccount::default()];
+        let polls = 200_000;
+        for _ in 0..polls {
+            for (account, time) in accounts.iter().zip([short, long]) {
+                account.measure_by(|| clock.0.get(), || clock.work(time));
+            }
+        }
+        for (account, time) in accounts.iter().zip([short, long]) {
+            let ratio = account.total().as_secs_f64() / (time * polls).as_secs_f64();
+            assert!((ratio - 1.0).abs() < 0.2, "{time:?}: {ratio}");
+        }
+        let total = accounts[0].total();
+        assert_eq!(accounts[0].take(), total);
+        assert_eq!(accounts[0].total(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_poll_that_is_not_sampled_reads_no_clock() {
+        let account = CpuAccount::default();
+        let reads = Cell::new(0_u32);
+        let clock = || {
+            reads.set(reads.get() + 1);
+            Duration::ZERO
+        };
+        let polls = 64_000;
+        for _ in 0..polls {
+            account.measure_by(clock, || ());
+        }
+        let samples = f64::from(reads.get()) / 2.0;
+        let expected = f64::from(polls) / f64::from(POLLS_PER_SAMPLE);
+        assert!((samples / expected - 1.0).abs() < 0.3, "{samples}");
+    }
+
+    #[tokio::test]
+    async fn futures_and_bodies_pass_through() {
+        let account = Arc::new(CpuAccount::default());
+        let future = async {
+            tokio::task::yield_now().await;
+            7
+        };
+        assert_eq!(measured(future, Arc::clone(&account)).await, 7);
+        let body = Full::new(Bytes::from_static(b"text"));
+        let body = MeasuredBody::new(body, account);
+        assert_eq!(body.size_hint().exact(), Some(4));
+        assert!(!body.is_end_stream());
+        let collected = body.collect().await.expect("no error");
+        assert_eq!(collected.to_bytes(), "text");
+    }
+
+    #[test]
+    fn the_clocks_go_forward() {
+        let (thread, process) = (thread_time(), process_time());
+        let mut sum = 0_u64;
+        while thread_time() <= thread {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(process_time() > process);
+    }
+}

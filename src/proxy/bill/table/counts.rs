@@ -1,0 +1,275 @@
+//! Counts: what is counted for a client and an operation, in total and in the last minutes.
+
+use std::mem;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+/// The period of the shorter window.
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+/// The period of the longer window.
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+/// Bytes of an answer that weigh as much as one request.
+const BYTES_PER_REQUEST: f64 = 16_384.0;
+/// Nanoseconds of CPU time that weigh as much as one request.
+const CPU_PER_REQUEST: f64 = 100_000.0;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Requests. Those of a WATCH are the watches that were opened.
+    Requests,
+    /// Requests that a cache answered.
+    Hits,
+    /// Requests that were forwarded to the API server.
+    Forwards,
+    /// Requests that kubefan refused itself.
+    Refusals,
+    /// Reads of the most recent state: GETs, and LISTs without a continue token, that have no
+    /// resource version.
+    Unversioned,
+    /// LISTs that begin a list of their selection: those without a continue token.
+    Lists,
+    /// Requests that were forwarded because no cache has a media type that their client accepts.
+    OtherFormat,
+    /// Objects in the answers to LISTs.
+    Objects,
+    /// Bytes of bodies of answers.
+    Bytes,
+    /// Events of watches, including initial events.
+    Events,
+    /// Watches that have ended.
+    WatchesEnded,
+    /// Watches that ended within [`SHORT_WATCH`](super::SHORT_WATCH) after their start.
+    ShortWatches,
+    /// Microseconds for which requests waited: for a cache, a proof, or a place in a queue.
+    Waited,
+    /// Answers with 401.
+    Unauthorized,
+    /// Answers with 403.
+    Forbidden,
+    /// Answers with 410, and watches that ended with 410 in their stream.
+    Gone,
+    /// Answers with 429.
+    TooMany,
+    /// Answers that were broken off because their client read too slowly.
+    Stalls,
+    /// Nanoseconds of kubefan's CPU time.
+    Cpu,
+    /// Requests that the API server would have got.
+    SavedRequests,
+    /// Objects in lists that the API server would have sent.
+    SavedObjects,
+    /// Watch events that the API server would have sent.
+    SavedEvents,
+    /// Seats that the API server would have given to requests.
+    SavedSeats,
+    /// Nanoseconds of CPU time that the API server would have used, by estimate.
+    SavedCpu,
+}
+
+/// A number for each [`Count`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts([u64; Count::NUMBER]);
+
+/// Counts in total, in the last minute and in the last ten minutes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Windows {
+    total: Counts,
+    minute: Window,
+    ten_minutes: Window,
+}
+
+/// The counts of the current period and of the one before it. Together they approximate the counts
+/// of the last period: the earlier ones are taken as evenly spread over their period.
+#[derive(Clone, Debug, Default)]
+struct Window {
+    /// The number of the current period.
+    number: u64,
+    current: Counts,
+    previous: Counts,
+}
+
+// === impl Count, Counts ===
+
+impl Count {
+    /// The number of counts.
+    const NUMBER: usize = Self::SavedCpu as usize + 1;
+}
+
+impl Counts {
+    /// Returns one count.
+    pub fn get(&self, count: Count) -> u64 {
+        self.0[count as usize]
+    }
+
+    /// Adds `number` to one count.
+    pub fn add(&mut self, count: Count, number: u64) {
+        let sum = &mut self.0[count as usize];
+        *sum = sum.saturating_add(number);
+    }
+
+    /// Returns the counts with `number` added to one of them.
+    #[must_use]
+    pub fn with(mut self, count: Count, number: u64) -> Self {
+        self.add(count, number);
+        self
+    }
+
+    /// Returns true if all counts are 0.
+    pub fn is_zero(&self) -> bool {
+        self.0.iter().all(|number| *number == 0)
+    }
+
+    /// Returns how much the counts weigh when it is decided which rows are kept. One request weighs
+    /// 1; bytes and CPU time are converted to requests.
+    pub(super) fn weight(&self) -> f64 {
+        self.get(Count::Requests) as f64
+            + self.get(Count::Bytes) as f64 / BYTES_PER_REQUEST
+            + self.get(Count::Cpu) as f64 / CPU_PER_REQUEST
+    }
+
+    /// Returns `share` of the counts, rounded.
+    fn share(&self, share: f64) -> Self {
+        Self(self.0.map(|number| (number as f64 * share).round() as u64))
+    }
+}
+
+impl AddAssign<&Self> for Counts {
+    fn add_assign(&mut self, other: &Self) {
+        for (sum, number) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(number);
+        }
+    }
+}
+
+// === impl Windows, Window ===
+
+impl Windows {
+    /// Adds `counts` at the time `at` after the start of the bill.
+    pub(super) fn add(&mut self, counts: &Counts, at: Duration) {
+        self.total += counts;
+        self.minute.add(counts, at, MINUTE);
+        self.ten_minutes.add(counts, at, TEN_MINUTES);
+    }
+
+    /// Returns the counts since the start.
+    pub(super) fn total(&self) -> &Counts {
+        &self.total
+    }
+
+    /// Returns the counts of the minute before `at`.
+    pub(super) fn minute(&self, at: Duration) -> Counts {
+        self.minute.sum(at, MINUTE)
+    }
+
+    /// Returns the counts of the ten minutes before `at`.
+    pub(super) fn ten_minutes(&self, at: Duration) -> Counts {
+        self.ten_minutes.sum(at, TEN_MINUTES)
+    }
+}
+
+impl Window {
+    fn add(&mut self, counts: &Counts, at: Duration, period: Duration) {
+        self.advance(number_of(at, period));
+        self.current += counts;
+    }
+
+    /// Makes the period `number` the current one. Does nothing if it is not a later one: threads
+    /// read the clock before they take the lock.
+    fn advance(&mut self, number: u64) {
+        match number.saturating_sub(self.number) {
+            0 => return,
+            1 => self.previous = mem::take(&mut self.current),
+            _ => {
+                self.previous = Counts::default();
+                self.current = Counts::default();
+            }
+        }
+        self.number = number;
+    }
+
+    fn sum(&self, at: Duration, period: Duration) -> Counts {
+        let mut window = self.clone();
+        window.advance(number_of(at, period));
+        let past = at.as_secs_f64() % period.as_secs_f64() / period.as_secs_f64();
+        let mut sum = window.previous.share(1.0 - past);
+        sum += &window.current;
+        sum
+    }
+}
+
+/// Returns the number of the period that `at` is in.
+fn number_of(at: Duration, period: Duration) -> u64 {
+    at.as_secs() / period.as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn requests(number: u64) -> Counts {
+        Counts::default().with(Count::Requests, number)
+    }
+
+    #[test]
+    fn a_steady_rate_is_seen_in_both_windows() {
+        let mut windows = Windows::default();
+        for second in 0..1_800 {
+            windows.add(&requests(5), Duration::from_secs(second));
+        }
+        for (at, minute, ten_minutes) in [
+            (1_799, 300, 3_000),
+            // Nothing is added after this, so the counts fall.
+            (1_830, 150, 2_850),
+            (1_860, 0, 2_700),
+            (3_000, 0, 0),
+        ] {
+            let at = Duration::from_secs(at);
+            let found = [windows.minute(at), windows.ten_minutes(at)];
+            let found = found.map(|counts| counts.get(Count::Requests));
+            for (found, expected) in found.into_iter().zip([minute, ten_minutes]) {
+                assert!(found.abs_diff(expected) <= 5, "{at:?}: {found}, {expected}");
+            }
+        }
+        assert_eq!(windows.total().get(Count::Requests), 9_000);
+    }
+
+    #[test]
+    fn bytes_and_cpu_time_weigh_as_requests() {
+        for (count, number) in [
+            (Count::Requests, 10),
+            (Count::Bytes, 163_840),
+            (Count::Cpu, 1_000_000),
+        ] {
+            let weight = Counts::default().with(count, number).weight();
+            assert!((weight - 10.0).abs() < 1e-9, "{count:?}: {weight}");
+        }
+        assert_eq!(Counts::default().with(Count::Objects, 10).weight(), 0.0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_window_has_all_of_its_last_period_and_nothing_older_than_two(
+            mut times in vec(0..400_u64, 0..100),
+        ) {
+            times.sort_unstable();
+            let mut windows = Windows::default();
+            for time in &times {
+                windows.add(&requests(1), Duration::from_secs(*time));
+            }
+            let last = times.last().copied().unwrap_or_default();
+            let found = windows.minute(Duration::from_secs(last)).get(Count::Requests);
+            let within = |seconds: u64| {
+                times.iter().filter(|time| *time + seconds > last).count() as u64
+            };
+            // The part of the current period is exact, and the one before it is spread evenly.
+            let in_period = within(last % 60 + 1);
+            prop_assert!(found >= in_period, "{found} < {in_period}");
+            prop_assert!(found <= within(120), "{found} > {}", within(120));
+        }
+    }
+}

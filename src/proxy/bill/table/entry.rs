@@ -1,0 +1,215 @@
+//! Entry: one request and the head of its answer, as plain values.
+
+use std::time::Duration;
+
+use super::client::Identity;
+use super::counts::{Count, Counts};
+use super::operation::Operation;
+use crate::bill::estimate::Cost;
+
+/// One request and its answer. What is not known is 0 or false.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// From whom the request came.
+    pub identity: Identity<'a>,
+    /// The header `User-Agent`; empty if there is none.
+    pub user_agent: &'a str,
+    /// What the request does.
+    pub operation: Operation<'a>,
+    /// Whether a cache or the API server has answered.
+    pub outcome: Outcome,
+    /// The status of the answer.
+    pub status: u16,
+    /// True for a GET, or a LIST without a continue token, of the most recent state.
+    pub is_unversioned: bool,
+    /// True for a LIST without a continue token.
+    pub is_first_page: bool,
+    /// The objects in the answer to a LIST.
+    pub objects: u64,
+    /// The bytes of the answer's body. 0 for an answer that is opened: see [`OpenAnswer`].
+    ///
+    /// [`OpenAnswer`]: super::OpenAnswer
+    pub bytes: u64,
+    /// How long the request waited: for a cache, a proof, or a place in a queue.
+    pub waited: Duration,
+    /// True if the answer was broken off because the client read too slowly.
+    pub was_stalled: bool,
+    /// kubefan's CPU time for the request, as sampled.
+    pub cpu: Duration,
+    /// What the answer would have cost the API server; nothing if it has answered itself.
+    pub saved: Cost,
+}
+
+/// Whether a cache or the API server has answered, or kubefan has refused the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A cache has answered.
+    Hit,
+    /// The request was forwarded.
+    Forwarded {
+        /// The metric label `reason`.
+        reason: &'static str,
+        /// True if no cache has a media type that the client accepts. Tables do not count: a client
+        /// that asks for one accepts JSON, too.
+        is_for_format: bool,
+    },
+    /// kubefan has refused the request itself.
+    Refused,
+}
+
+/// The hashes of a client and of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keys {
+    pub(super) client: u64,
+    pub(super) operation: u64,
+}
+
+// === impl Entry ===
+
+impl Entry<'_> {
+    /// Returns what is counted for the request.
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts::default().with(Count::Requests, 1);
+        match self.outcome {
+            Outcome::Hit => counts.add(Count::Hits, 1),
+            Outcome::Forwarded { is_for_format, .. } => {
+                counts.add(Count::Forwards, 1);
+                counts.add(Count::OtherFormat, u64::from(is_for_format));
+            }
+            Outcome::Refused => counts.add(Count::Refusals, 1),
+        }
+        match self.status {
+            401 => counts.add(Count::Unauthorized, 1),
+            403 => counts.add(Count::Forbidden, 1),
+            410 => counts.add(Count::Gone, 1),
+            429 => counts.add(Count::TooMany, 1),
+            _ => {}
+        }
+        counts.add(Count::Unversioned, u64::from(self.is_unversioned));
+        counts.add(Count::Lists, u64::from(self.is_first_page));
+        counts.add(Count::Objects, self.objects);
+        counts.add(Count::Bytes, self.bytes);
+        counts.add(Count::Waited, micros(self.waited));
+        counts.add(Count::Stalls, u64::from(self.was_stalled));
+        counts.add(Count::Cpu, nanos(self.cpu));
+        add_saved(&mut counts, &self.saved);
+        counts
+    }
+}
+
+/// Adds what the API server was saved.
+pub(super) fn add_saved(counts: &mut Counts, saved: &Cost) {
+    counts.add(Count::SavedRequests, saved.requests);
+    counts.add(Count::SavedObjects, saved.objects);
+    counts.add(Count::SavedEvents, saved.events);
+    counts.add(Count::SavedSeats, saved.seats);
+    counts.add(Count::SavedCpu, nanos(saved.cpu));
+}
+
+/// Returns `duration` in nanoseconds. The largest number is 584 years.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bill::table::SelectorClass;
+
+    #[test]
+    fn each_fact_is_counted_once() {
+        let entry = Entry {
+            identity: Identity::User("u"),
+            user_agent: "",
+            operation: Operation {
+                verb: "list",
+                group: "",
+                resource: "pods",
+                selector: SelectorClass::None,
+            },
+            outcome: Outcome::Hit,
+            status: 200,
+            is_unversioned: true,
+            is_first_page: true,
+            objects: 10,
+            bytes: 1_000,
+            waited: Duration::from_millis(2),
+            was_stalled: true,
+            cpu: Duration::from_micros(3),
+            saved: Cost {
+                requests: 1,
+                objects: 10,
+                events: 2,
+                seats: 4,
+                cpu: Duration::from_micros(5),
+            },
+        };
+        let expected = Counts::default()
+            .with(Count::Requests, 1)
+            .with(Count::Hits, 1)
+            .with(Count::Unversioned, 1)
+            .with(Count::Lists, 1)
+            .with(Count::Objects, 10)
+            .with(Count::Bytes, 1_000)
+            .with(Count::Waited, 2_000)
+            .with(Count::Stalls, 1)
+            .with(Count::Cpu, 3_000)
+            .with(Count::SavedRequests, 1)
+            .with(Count::SavedObjects, 10)
+            .with(Count::SavedEvents, 2)
+            .with(Count::SavedSeats, 4)
+            .with(Count::SavedCpu, 5_000);
+        assert_eq!(entry.counts(), expected);
+    }
+
+    #[test]
+    fn outcome_and_status_have_their_counts() {
+        let forwarded = |is_for_format| Outcome::Forwarded {
+            reason: "media_type",
+            is_for_format,
+        };
+        for (outcome, status, counted) in [
+            (
+                Outcome::Refused,
+                429,
+                &[Count::Refusals, Count::TooMany][..],
+            ),
+            (
+                Outcome::Refused,
+                401,
+                &[Count::Refusals, Count::Unauthorized],
+            ),
+            (forwarded(false), 403, &[Count::Forwards, Count::Forbidden]),
+            (forwarded(false), 410, &[Count::Forwards, Count::Gone]),
+            (forwarded(true), 200, &[Count::Forwards, Count::OtherFormat]),
+        ] {
+            let entry = Entry {
+                identity: Identity::User("u"),
+                user_agent: "",
+                operation: Operation {
+                    verb: "get",
+                    group: "",
+                    resource: "",
+                    selector: SelectorClass::None,
+                },
+                outcome,
+                status,
+                is_unversioned: false,
+                is_first_page: false,
+                objects: 0,
+                bytes: 0,
+                waited: Duration::ZERO,
+                was_stalled: false,
+                cpu: Duration::ZERO,
+                saved: Cost::default(),
+            };
+            let mut expected = Counts::default().with(Count::Requests, 1);
+            counted.iter().for_each(|count| expected.add(*count, 1));
+            assert_eq!(entry.counts(), expected, "{outcome:?}, {status}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Table: a row for each client and operation, for as many clients as there is memory.
+//!
+//! The table has shards, each with its own lock. The hash of a client selects its shard, so that
+//! requests of several clients seldom wait for one another. In each shard a sketch
+//! (`sketch.rs`) decides which clients have rows. The counts of other clients are added up, so no
+//! count is lost.
+
+mod client;
+mod counts;
+mod entry;
+mod open;
+mod operation;
+mod shard;
+mod sketch;
+mod usage;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::product;
+pub use client::{Client, Identity};
+pub use counts::{Count, Counts};
+use entry::Keys;
+pub use entry::{Entry, Outcome};
+pub use open::{Behind, OpenAnswer, Progress, SHORT_WATCH};
+use open::{Open, SLOW_AFTER};
+pub use operation::{Conditions, Operation, OperationName, SelectorClass};
+use parking_lot::Mutex;
+use shard::{Asked, ClientRow, Shard};
+use tokio::time::Instant;
+pub use usage::{ClientUsage, OperationUsage, Slow};
+
+/// The number of shards.
+const SHARDS: usize = 16;
+/// The most rows of clients in a shard.
+const MAX_ROWS: usize = 64;
+/// The fewest rows of clients in a shard, however little memory there is.
+const MIN_ROWS: usize = 4;
+
+/// The rows of the bill, and the open answers.
+pub(super) struct Table {
+    started: Instant,
+    hasher: RandomState,
+    shards: Vec<Mutex<Shard>>,
+}
+
+/// An open answer in the bill. Dropping it counts what is left, and the end. It must be dropped
+/// after the answer has noted its last progress.
+pub struct OpenHandle {
+    table: Arc<Table>,
+    shard: usize,
+    key: usize,
+}
+
+// === impl Table ===
+
+impl Table {
+    /// Creates a table whose rows take about `bytes` bytes at most.
+    pub(super) fn new(bytes: usize, started: Instant) -> Self {
+        let rows = bytes / (SHARDS * Shard::ROW_BYTES);
+        let rows = rows.clamp(MIN_ROWS, MAX_ROWS);
+        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(rows)));
+        Self {
+            started,
+            hasher: RandomState::new(),
+            shards: shards.collect(),
+        }
+    }
+
+    /// Returns how long the table has existed.
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started)
+    }
+
+    /// Counts a request.
+    pub(super) fn record(&self, entry: &Entry<'_>, now: Instant) {
+        let (keys, counts) = (self.keys(entry), entry.counts());
+        let mut shard = self.shards[shard_of(keys)].lock();
+        add(&mut shard, keys, entry, &counts, self.age(now));
+    }
+
+    /// Counts a request whose answer is still being sent.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        entry: &Entry<'_>,
+        answer: Arc<dyn OpenAnswer>,
+        now: Instant,
+    ) -> OpenHandle {
+        let (keys, counts, at) = (self.keys(entry), entry.counts(), self.age(now));
+        let is_hit = entry.outcome == Outcome::Hit;
+        let index = shard_of(keys);
+        let mut shard = self.shards[index].lock();
+        let row = add(&mut shard, keys, entry, &counts, at);
+        let operation = row.operation(keys.operation);
+        let operation = operation.expect("the request was added to the row of its operation");
+        let names = (Arc::clone(&row.client), operation);
+        let key = shard.open.insert(Open::new(names, answer, is_hit, at));
+        drop(shard);
+        OpenHandle {
+            table: Arc::clone(self),
+            shard: index,
+            key,
+        }
+    }
+
+    /// Counts what open answers have delivered since they were asked last.
+    pub(super) fn settle(&self, now: Instant) {
+        for shard in &self.shards {
+            let asked = ask(shard, None);
+            shard.lock().settle(&asked, self.age(now));
+        }
+    }
+
+    /// Returns what each client has used that has a row or a slow answer, and the counts of clients
+    /// without a row.
+    pub(super) fn read(&self, now: Instant) -> (Vec<ClientUsage>, Counts) {
+        let at = self.age(now);
+        let (mut usages, mut other) = (Vec::new(), Counts::default());
+        for shard in &self.shards {
+            let asked = ask(shard, Some(now));
+            let mut shard = shard.lock();
+            let mut slow = shard.settle(&asked, at);
+            usages.extend(shard.usages(&mut slow, at));
+            other += shard.other();
+            // Clients whose rows have given way to others.
+            usages.extend(slow.into_values().map(without_row));
+        }
+        (usages, other)
+    }
+
+    /// Returns the bytes that the table takes.
+    pub(super) fn bytes(&self) -> usize {
+        let shards = self.shards.iter();
+        shards.map(|shard| shard.lock().bytes()).sum()
+    }
+
+    /// Removes an open answer, and counts what is left, and its end.
+    fn end(&self, shard: usize, key: usize, now: Instant) {
+        let shard = &self.shards[shard];
+        let mut open = shard.lock().open.remove(key);
+        let progress = open.answer.progress();
+        let at = self.age(now);
+        let counts = open.ended(&progress, at);
+        if counts.is_zero() {
+            return;
+        }
+        let keys = open.keys();
+        let (client, operation) = (open.client, open.operation);
+        shard.lock().add(keys, || client, || operation, &counts, at);
+    }
+
+    fn keys(&self, entry: &Entry<'_>) -> Keys {
+        let client = (entry.identity.bounded(), product(entry.user_agent));
+        Keys {
+            client: self.hasher.hash_one(client),
+            operation: self.hasher.hash_one(entry.operation),
+        }
+    }
+}
+
+/// Returns the usage of a client that has no row, but slow answers.
+fn without_row((client, slow): (Arc<Client>, Slow)) -> ClientUsage {
+    ClientUsage {
+        client,
+        age: Duration::ZERO,
+        operations: Vec::new(),
+        other: Counts::default(),
+        reasons: Vec::new(),
+        slow: Some(slow),
+    }
+}
+
+/// Returns the index of the shard of a client.
+fn shard_of(keys: Keys) -> usize {
+    (keys.client % SHARDS as u64) as usize
+}
+
+/// Adds the request to the row of its client.
+fn add<'a>(
+    shard: &'a mut Shard,
+    keys: Keys,
+    entry: &Entry<'_>,
+    counts: &Counts,
+    at: Duration,
+) -> &'a mut ClientRow {
+    let client = || {
+        let (identity, program) = (entry.identity.bounded(), product(entry.user_agent));
+        Arc::new(Client::new(keys.client, identity, program))
+    };
+    let operation = || Arc::new(OperationName::new(keys.operation, entry.operation));
+    let row = shard.add(keys, client, operation, counts, at);
+    if let Outcome::Forwarded { reason, .. } = entry.outcome {
+        row.note_reason(reason);
+    }
+    row
+}
+
+/// Asks the open answers of a shard what they have delivered, and how far they are behind at `now`,
+/// without the lock of the shard.
+fn ask(shard: &Mutex<Shard>, now: Option<Instant>) -> Vec<Asked> {
+    let answers: Vec<_> = {
+        let shard = shard.lock();
+        let open = shard.open.iter();
+        open.map(|(key, open)| (key, Arc::clone(&open.answer)))
+            .collect()
+    };
+    let asked = answers.into_iter().map(|(key, answer)| {
+        let behind = now.and_then(|now| answer.behind(now));
+        Asked {
+            key,
+            progress: answer.progress(),
+            behind: behind.filter(|behind| behind.waited >= SLOW_AFTER),
+            answer,
+        }
+    });
+    asked.collect()
+}
+
+// === impl OpenHandle ===
+
+impl Drop for OpenHandle {
+    fn drop(&mut self) {
+        self.table.end(self.shard, self.key, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests;

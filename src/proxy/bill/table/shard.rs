@@ -1,0 +1,302 @@
+//! Shard: the rows of some clients, and their open answers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slab::Slab;
+
+use super::client::Client;
+use super::counts::{Counts, MINUTE, Windows};
+use super::entry::Keys;
+use super::open::{Behind, Open, OpenAnswer, Progress};
+use super::operation::OperationName;
+use super::sketch::SpaceSaving;
+use super::usage::{ClientUsage, OperationUsage, Slow};
+
+/// The most operations of a client that have rows.
+const MAX_OPERATIONS: usize = 12;
+/// The weights of rows are halved once in this time, so that rows of clients that have become quiet
+/// give way to new ones.
+const HALF_LIFE: Duration = MINUTE;
+/// The names of operations that are shared by the rows of a shard. Discovery knows the resources, so
+/// there are seldom more.
+const MAX_NAMES: usize = 1_024;
+/// Bytes of the texts of a name, and of its place among the others.
+const NAME_OVERHEAD: usize = 128;
+
+/// The rows of some of the clients.
+pub(super) struct Shard {
+    clients: SpaceSaving<ClientRow>,
+    /// The counts of clients without a row.
+    other: Counts,
+    /// How often the weights were halved.
+    halvings: u64,
+    /// The names of operations, by their keys, so that clients and open answers share them.
+    names: HashMap<u64, Arc<OperationName>>,
+    pub(super) open: Slab<Open>,
+}
+
+/// An open answer that was asked without the lock of the shard.
+pub(super) struct Asked {
+    /// The key in [`Shard::open`]. Another answer may have it by now.
+    pub(super) key: usize,
+    pub(super) answer: Arc<dyn OpenAnswer>,
+    pub(super) progress: Progress,
+    /// How far the reader is behind, if it is slow.
+    pub(super) behind: Option<Behind>,
+}
+
+/// Answers that are behind, by the key of their client.
+pub(super) type SlowClients = HashMap<u64, (Arc<Client>, Slow)>;
+
+pub(super) struct ClientRow {
+    pub(super) client: Arc<Client>,
+    /// When the row began, after the start of the bill.
+    since: Duration,
+    operations: SpaceSaving<OperationRow>,
+    /// The counts of operations without a row.
+    other: Counts,
+    reasons: Vec<(&'static str, u64)>,
+}
+
+struct OperationRow {
+    operation: Arc<OperationName>,
+    windows: Windows,
+    /// The answers that were open when the bill last asked them.
+    open: u64,
+}
+
+// === impl Shard ===
+
+impl Shard {
+    /// The most bytes that the row of one client takes, with names of usual length and all reasons.
+    pub(super) const ROW_BYTES: usize = size_of::<ClientRow>()
+        + MAX_OPERATIONS * (size_of::<OperationRow>() + 2 * size_of::<u64>())
+        + size_of::<Client>()
+        + 1_024;
+
+    /// Creates a shard with at most `rows` rows.
+    pub(super) fn new(rows: usize) -> Self {
+        Self {
+            clients: SpaceSaving::new(rows),
+            other: Counts::default(),
+            halvings: 0,
+            names: HashMap::new(),
+            open: Slab::new(),
+        }
+    }
+
+    /// Adds `counts` to the rows with `keys`. `client` and `operation` name rows that do not exist.
+    pub(super) fn add(
+        &mut self,
+        keys: Keys,
+        client: impl FnOnce() -> Arc<Client>,
+        operation: impl FnOnce() -> Arc<OperationName>,
+        counts: &Counts,
+        at: Duration,
+    ) -> &mut ClientRow {
+        self.halve(at);
+        let weight = counts.weight();
+        let create = || ClientRow::new(client(), at);
+        let (row, replaced) = self.clients.add(keys.client, weight, create);
+        if let Some(replaced) = replaced {
+            self.other += &replaced.total();
+        }
+        let names = &mut self.names;
+        let operation = || shared_name(names, keys.operation, operation);
+        row.add(keys.operation, operation, weight, counts, at);
+        row
+    }
+
+    /// Counts what open answers have delivered, and how many each client has. Returns those that are
+    /// behind. Answers that have ended since they were asked are skipped: their end has counted
+    /// everything.
+    pub(super) fn settle(&mut self, asked: &[Asked], at: Duration) -> SlowClients {
+        for row in self.clients.values_mut() {
+            for operation in row.operations.values_mut() {
+                operation.open = 0;
+            }
+        }
+        let mut slow = SlowClients::new();
+        for asked in asked {
+            let Some(open) = self.open.get_mut(asked.key) else {
+                continue;
+            };
+            if !Arc::ptr_eq(&open.answer, &asked.answer) {
+                continue;
+            }
+            let counts = open.uncounted(&asked.progress);
+            let (client, operation) = (Arc::clone(&open.client), Arc::clone(&open.operation));
+            let keys = open.keys();
+            if let Some(behind) = asked.behind {
+                note_slow(&mut slow, &client, &operation, behind);
+            }
+            if !counts.is_zero() {
+                self.add(keys, || client, || operation, &counts, at);
+            }
+            let row = self.clients.get_mut(keys.client);
+            if let Some(row) = row.and_then(|row| row.operations.get_mut(keys.operation)) {
+                row.open += 1;
+            }
+        }
+        slow
+    }
+
+    /// Returns what each client with a row has used, and moves its slow answers out of `slow`.
+    pub(super) fn usages(&self, slow: &mut SlowClients, at: Duration) -> Vec<ClientUsage> {
+        let rows = self.clients.values().iter();
+        let usages = rows.map(|row| {
+            let slow = slow.remove(&row.client.key);
+            row.usage(slow.map(|(_, slow)| slow), at)
+        });
+        usages.collect()
+    }
+
+    /// Returns the counts of clients without a row.
+    pub(super) fn other(&self) -> &Counts {
+        &self.other
+    }
+
+    /// Returns the bytes that rows and open answers take, without the clients of open answers that
+    /// have no row.
+    pub(super) fn bytes(&self) -> usize {
+        let rows = self.clients.values().iter();
+        self.clients.bytes()
+            + rows.map(ClientRow::bytes).sum::<usize>()
+            + self.names.len() * (size_of::<OperationName>() + NAME_OVERHEAD)
+            + self.open.capacity() * size_of::<Open>()
+    }
+
+    fn halve(&mut self, at: Duration) {
+        let halvings = at.as_secs() / HALF_LIFE.as_secs();
+        let due = halvings.saturating_sub(self.halvings);
+        if due == 0 {
+            return;
+        }
+        self.halvings = halvings;
+        let factor = 0.5_f64.powi(i32::try_from(due).unwrap_or(i32::MAX));
+        self.clients.scale(factor);
+        for row in self.clients.values_mut() {
+            row.operations.scale(factor);
+        }
+    }
+}
+
+// === impl ClientRow, OperationRow ===
+
+impl ClientRow {
+    fn new(client: Arc<Client>, since: Duration) -> Self {
+        Self {
+            client,
+            since,
+            operations: SpaceSaving::new(MAX_OPERATIONS),
+            other: Counts::default(),
+            reasons: Vec::new(),
+        }
+    }
+
+    fn add(
+        &mut self,
+        key: u64,
+        operation: impl FnOnce() -> Arc<OperationName>,
+        weight: f64,
+        counts: &Counts,
+        at: Duration,
+    ) {
+        let create = || OperationRow {
+            operation: operation(),
+            windows: Windows::default(),
+            open: 0,
+        };
+        let (row, replaced) = self.operations.add(key, weight, create);
+        row.windows.add(counts, at);
+        if let Some(replaced) = replaced {
+            self.other += replaced.windows.total();
+        }
+    }
+
+    /// Counts a request that was forwarded. `reason` is one of the few metric labels.
+    pub(super) fn note_reason(&mut self, reason: &'static str) {
+        match self.reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, requests)) => *requests += 1,
+            None => self.reasons.push((reason, 1)),
+        }
+    }
+
+    /// Returns the name of the operation with `key`, if it has a row.
+    pub(super) fn operation(&mut self, key: u64) -> Option<Arc<OperationName>> {
+        let row = self.operations.get_mut(key)?;
+        Some(Arc::clone(&row.operation))
+    }
+
+    fn total(&self) -> Counts {
+        let mut sum = self.other;
+        for operation in self.operations.values() {
+            sum += operation.windows.total();
+        }
+        sum
+    }
+
+    fn usage(&self, slow: Option<Slow>, at: Duration) -> ClientUsage {
+        let operations = self.operations.values().iter();
+        ClientUsage {
+            client: Arc::clone(&self.client),
+            age: at.saturating_sub(self.since),
+            operations: operations.map(|row| row.usage(at)).collect(),
+            other: self.other,
+            reasons: self.reasons.clone(),
+            slow,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let reasons = self.reasons.capacity() * size_of::<(&str, u64)>();
+        self.client.bytes() + self.operations.bytes() + reasons
+    }
+}
+
+impl OperationRow {
+    fn usage(&self, at: Duration) -> OperationUsage {
+        OperationUsage {
+            operation: Arc::clone(&self.operation),
+            open: self.open,
+            total: *self.windows.total(),
+            minute: self.windows.minute(at),
+            ten_minutes: self.windows.ten_minutes(at),
+        }
+    }
+}
+
+/// Returns the name with `key` among `names`, or the one that `create` returns.
+fn shared_name(
+    names: &mut HashMap<u64, Arc<OperationName>>,
+    key: u64,
+    create: impl FnOnce() -> Arc<OperationName>,
+) -> Arc<OperationName> {
+    if let Some(name) = names.get(&key) {
+        return Arc::clone(name);
+    }
+    if names.len() >= MAX_NAMES {
+        names.retain(|_, name| Arc::strong_count(name) > 1);
+    }
+    let name = create();
+    if names.len() < MAX_NAMES {
+        names.insert(key, Arc::clone(&name));
+    }
+    name
+}
+
+/// Adds an answer of `client` that is behind.
+fn note_slow(
+    slow: &mut SlowClients,
+    client: &Arc<Client>,
+    operation: &Arc<OperationName>,
+    behind: Behind,
+) {
+    let (_, noted) = slow.entry(client.key).or_insert_with(|| {
+        let first = Slow::new(operation, behind);
+        (Arc::clone(client), first)
+    });
+    noted.note(operation, behind);
+}

@@ -1,0 +1,119 @@
+//! What the bill has of one client, as plain values. Advice and snapshots are made from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::client::Client;
+use super::counts::{Count, Counts};
+use super::open::Behind;
+use super::operation::OperationName;
+
+/// What one client has used.
+#[derive(Clone, Debug)]
+pub struct ClientUsage {
+    /// The client.
+    pub client: Arc<Client>,
+    /// How long the bill has had a row of the client. The counts are those of this time.
+    pub age: Duration,
+    /// The operations of the client. There is a limit of their number.
+    pub operations: Vec<OperationUsage>,
+    /// The counts of operations that are not among [`ClientUsage::operations`] any more.
+    pub other: Counts,
+    /// Why requests were forwarded: the metric label, and the number of requests.
+    pub reasons: Vec<(&'static str, u64)>,
+    /// The client's answers that are behind; `None` if all are up to date.
+    pub slow: Option<Slow>,
+}
+
+/// What one operation of a client has used.
+#[derive(Clone, Debug)]
+pub struct OperationUsage {
+    /// The operation.
+    pub operation: Arc<OperationName>,
+    /// Answers that are open now.
+    pub open: u64,
+    /// The counts since the row began.
+    pub total: Counts,
+    /// The counts of the last minute.
+    pub minute: Counts,
+    /// The counts of the last ten minutes.
+    pub ten_minutes: Counts,
+}
+
+/// Answers of a client that are behind.
+#[derive(Clone, Debug)]
+pub struct Slow {
+    /// The number of these answers.
+    pub answers: u64,
+    /// The operation of the answer that has waited longest.
+    pub operation: Arc<OperationName>,
+    /// How far this answer is behind.
+    pub behind: Behind,
+}
+
+// === impl ClientUsage, Slow ===
+
+impl ClientUsage {
+    /// Returns the counts since the row began.
+    pub fn total(&self) -> Counts {
+        let mut sum = self.other;
+        for operation in &self.operations {
+            sum += &operation.total;
+        }
+        sum
+    }
+
+    /// Returns the counts of the last minute.
+    pub fn minute(&self) -> Counts {
+        self.sum(|operation| &operation.minute)
+    }
+
+    /// Returns the counts of the last ten minutes.
+    pub fn ten_minutes(&self) -> Counts {
+        self.sum(|operation| &operation.ten_minutes)
+    }
+
+    /// Returns the number of open watches.
+    pub fn open_watches(&self) -> u64 {
+        let watches = self.operations.iter();
+        let watches = watches.filter(|operation| operation.operation.verb == "watch");
+        watches.map(|operation| operation.open).sum()
+    }
+
+    /// Returns the number of watches that were opened in the last minute.
+    pub fn opened_watches(&self) -> u64 {
+        let watches = self.operations.iter();
+        let watches = watches.filter(|operation| operation.operation.verb == "watch");
+        watches
+            .map(|operation| operation.minute.get(Count::Requests))
+            .sum()
+    }
+
+    fn sum(&self, counts: impl Fn(&OperationUsage) -> &Counts) -> Counts {
+        let mut sum = Counts::default();
+        for operation in &self.operations {
+            sum += counts(operation);
+        }
+        sum
+    }
+}
+
+impl Slow {
+    /// Creates the sum of no answers. `operation` and `behind` are those of the first one to come.
+    pub(super) fn new(operation: &Arc<OperationName>, behind: Behind) -> Self {
+        Self {
+            answers: 0,
+            operation: Arc::clone(operation),
+            behind,
+        }
+    }
+
+    /// Adds an answer that is behind.
+    pub(super) fn note(&mut self, operation: &Arc<OperationName>, behind: Behind) {
+        self.answers += 1;
+        if behind.waited > self.behind.waited {
+            self.operation = Arc::clone(operation);
+            self.behind = behind;
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Tests of the bill as the admin API shows it.
+
+use std::time::Duration;
+
+use kubefan_core::telemetry::Registry;
+use serde_json::json;
+
+use super::estimate::Cost;
+use super::*;
+
+fn limits() -> Limits {
+    Limits::new(Some(1 << 30), None, 0)
+}
+
+fn options(sort: Column) -> SnapshotOptions {
+    SnapshotOptions {
+        top: 10,
+        sort,
+        context: Context::default(),
+        process_cpu: Duration::from_secs(100),
+    }
+}
+
+fn entry<'a>(user: &'a str, verb: &'static str) -> Entry<'a> {
+    Entry {
+        identity: Identity::User(user),
+        user_agent: "program/v1.2.3",
+        operation: Operation {
+            verb,
+            group: "apps",
+            resource: "deployments",
+            selector: SelectorClass::Namespace,
+        },
+        outcome: Outcome::Hit,
+        status: 200,
+        is_unversioned: false,
+        is_first_page: false,
+        objects: 0,
+        bytes: 100,
+        waited: Duration::ZERO,
+        was_stalled: false,
+        cpu: Duration::ZERO,
+        saved: Cost::default(),
+    }
+}
+
+/// A watch that is behind by this time.
+struct Stalled(Duration);
+
+impl OpenAnswer for Stalled {
+    fn progress(&self) -> Progress {
+        Progress {
+            events: 1_000,
+            ..Progress::default()
+        }
+    }
+
+    fn behind(&self, _now: Instant) -> Option<Behind> {
+        Some(Behind {
+            events: 7,
+            bytes: 700,
+            waited: self.0,
+            remaining: None,
+        })
+    }
+}
+
+#[test]
+fn each_column_has_its_client_first() {
+    let start = Instant::now();
+    let bill = Bill::new(&limits(), start);
+    for number in 0..50 {
+        let user = format!("usual-{number}");
+        for _ in 0..20 {
+            bill.record(&entry(&user, "get"), start);
+        }
+    }
+    let forwarded = Outcome::Forwarded {
+        reason: "consistent",
+        is_for_format: false,
+    };
+    let refused = |user, status| Entry {
+        outcome: Outcome::Refused,
+        status,
+        ..entry(user, "get")
+    };
+    let unusual = [
+        (Column::Requests, entry("requests", "get"), 500),
+        (
+            Column::Forwards,
+            Entry {
+                outcome: forwarded,
+                ..entry("forwards", "get")
+            },
+            1,
+        ),
+        (
+            Column::Objects,
+            Entry {
+                objects: 5_000,
+                ..entry("objects", "list")
+            },
+            1,
+        ),
+        (
+            Column::Bytes,
+            Entry {
+                bytes: 1 << 30,
+                ..entry("bytes", "get")
+            },
+            1,
+        ),
+        (
+            Column::Waited,
+            Entry {
+                waited: Duration::from_secs(1),
+                ..entry("waited", "get")
+            },
+            1,
+        ),
+        (Column::Unauthorized, refused("unauthorized", 401), 1),
+        (Column::Forbidden, refused("forbidden", 403), 1),
+        (Column::Gone, refused("gone", 410), 1),
+        (Column::TooMany, refused("tooMany", 429), 1),
+        (
+            Column::Stalls,
+            Entry {
+                was_stalled: true,
+                ..entry("stalls", "get")
+            },
+            1,
+        ),
+        (
+            Column::Cpu,
+            Entry {
+                cpu: Duration::from_secs(3),
+                ..entry("cpu", "get")
+            },
+            1,
+        ),
+        (
+            Column::Saved,
+            Entry {
+                saved: Cost {
+                    cpu: Duration::from_secs(9),
+                    ..Cost::default()
+                },
+                ..entry("saved", "get")
+            },
+            1,
+        ),
+    ];
+    for (_, entry, times) in &unusual {
+        for _ in 0..*times {
+            bill.record(entry, start);
+        }
+    }
+    let open = |user, waited| {
+        let answer = Arc::new(Stalled(Duration::from_secs(waited)));
+        bill.open(&entry(user, "watch"), answer, start)
+    };
+    let handles = [open("open", 0), open("open", 0), open("slow", 60)];
+    let watches = [
+        (Column::Open, "open"),
+        (Column::Opened, "open"),
+        (Column::Events, "open"),
+        (Column::Slow, "slow"),
+    ];
+    let columns = unusual
+        .iter()
+        .map(|(column, entry, _)| match entry.identity {
+            Identity::User(user) => (*column, user),
+            Identity::Address(_) => unreachable!("all have users"),
+        });
+    for (column, user) in columns.chain(watches) {
+        let snapshot = bill.snapshot(&options(column), start);
+        assert_eq!(snapshot.clients[0].user, user, "{column:?}");
+        assert_eq!(snapshot.clients.len(), 10);
+        assert_eq!(snapshot.clients_with_rows, 50 + 12 + 2);
+    }
+    drop(handles);
+}
+
+#[test]
+fn a_snapshot_has_the_documented_fields() {
+    let start = Instant::now();
+    let bill = Bill::new(&limits(), start);
+    let forwarded = Entry {
+        outcome: Outcome::Forwarded {
+            reason: "consistent",
+            is_for_format: false,
+        },
+        cpu: Duration::from_secs(20),
+        ..entry("a", "get")
+    };
+    bill.record(&forwarded, start);
+    bill.ingest().add(Duration::from_secs(30));
+    let answer = Arc::new(Stalled(Duration::from_secs(60)));
+    let handle = bill.open(&entry("a", "watch"), answer, start);
+    let snapshot = bill.snapshot(&options(Column::Slow), start);
+    let snapshot = serde_json::to_value(&snapshot).expect("numbers and texts");
+    assert_eq!(
+        snapshot["cpu"],
+        json!({
+            "processSeconds": 100.0,
+            "clientsSeconds": 20.0,
+            "ingestSeconds": 30.0,
+            "sharedSeconds": 50.0,
+        })
+    );
+    let row = &snapshot["clients"][0];
+    assert_eq!(row["user"], "a");
+    assert_eq!(row["userAgent"], "program/v1.2");
+    assert_eq!(row["address"], json!(null));
+    assert_eq!(row["openWatches"], 1);
+    assert_eq!(
+        row["forwarded"],
+        json!([{"reason": "consistent", "requests": 1}])
+    );
+    assert_eq!(
+        row["slow"],
+        json!({
+            "answers": 1, "verb": "watch", "resource": "deployments.apps",
+            "events": 7, "bytes": 700, "waitedSeconds": 60.0,
+        })
+    );
+    assert_eq!(row["advice"][0]["kind"], "slowReader");
+    assert_eq!(row["operations"][0]["selector"], "namespace");
+    assert_eq!(row["operations"][0]["group"], "apps");
+    assert_eq!(snapshot["total"]["requests"], 2);
+    assert_eq!(snapshot["total"]["cpuSeconds"], 20.0);
+    assert_eq!(snapshot["total"]["saved"]["events"], 1_000);
+    assert_eq!(snapshot["other"]["requests"], 0);
+    drop(handle);
+}
+
+#[test]
+fn the_memory_of_the_bill_is_a_metric() {
+    let registry = Registry::new();
+    let start = Instant::now();
+    let bill = Arc::new(Bill::new(&limits(), start));
+    let sampled = Arc::clone(&bill);
+    registry.on_scrape(move |samples| sampled.sample(samples));
+    bill.record(&entry("a", "get"), start);
+    let (_, metrics) = registry.render();
+    let bytes = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("kubefan_kept_memory_bytes{kind=\"bill\"} "));
+    let bytes: f64 = bytes.expect("the metric").parse().expect("a number");
+    assert!(bytes > 1_000.0, "{bytes}");
+}
