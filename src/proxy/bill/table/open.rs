@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn only_watches_of_a_cache_save_events_and_only_watches_can_be_short() {
-        let at = |milliseconds| Duration::from_millis(100_000 + milliseconds);
+        let at = |milliseconds: u64| Duration::from_millis(100_000 + milliseconds);
         let progress = Progress {
             events: 1,
             bytes: 10,
