@@ -8,6 +8,7 @@
 //! - [`net`]: listeners, TLS and connections.
 //! - [`identity`]: who a caller is, and what it may read.
 //! - `audit`: a line for each request.
+//! - [`traces`]: spans of requests, for a collector of OpenTelemetry.
 //! - [`server`]: the request path; its documentation is a map of it.
 //! - [`config`]: the settings, from files, flags and variables.
 //! - [`app`]: starts and stops the parts of the program.
@@ -25,3 +26,4 @@ pub mod limit;
 pub mod net;
 pub mod process;
 pub mod server;
+pub mod traces;

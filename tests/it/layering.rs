@@ -41,7 +41,8 @@ pub(crate) const CRATES: &[(&str, &[&str])] = &[
     (
         "proxy",
         &[
-            "limit", "ledger", "net", "identity", "audit", "server", "config", "app", "process",
+            "limit", "ledger", "net", "identity", "audit", "traces", "server", "config", "app",
+            "process",
         ],
     ),
     (
