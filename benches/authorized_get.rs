@@ -149,6 +149,7 @@ async fn authorizing(kubeconfig: PathBuf) -> App {
             ..informer::Config::default()
         },
         audit_log: None,
+        access_log: None,
         tls: Tls::Plain,
         access,
         authorities: Some(identity::AuthoritySources::default()),

@@ -7,7 +7,7 @@
 //! - [`ledger`]: the memory that is held for readers and callers.
 //! - [`net`]: listeners, TLS and connections.
 //! - [`identity`]: who a caller is, and what it may read.
-//! - `audit`: a line for each request.
+//! - `line_log`: logs of lines, such as the audit log.
 //! - [`traces`]: spans of requests, for a collector of OpenTelemetry.
 //! - [`server`]: the request path; its documentation is a map of it.
 //! - [`config`]: the settings, from files, flags and variables.
@@ -18,11 +18,11 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod app;
-mod audit;
 pub mod config;
 pub mod identity;
 pub mod ledger;
 pub mod limit;
+mod line_log;
 pub mod net;
 pub mod process;
 pub mod server;

@@ -3,7 +3,7 @@
 //! Each limit has one row in `Limit::row`, with its name and its wording. Only the server turns a
 //! limit into a response.
 
-use kubefan_core::api::Status;
+use kubefan_core::api::{Status, StatusCause};
 
 /// A limit that a request would exceed. The request gets 429, with a `Retry-After` of 1 to 5 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +39,19 @@ impl Limit {
         self.row().0
     }
 
-    /// Returns the Status for the client.
+    /// Returns the Status for the client. Its message is worded like the API server's. Its only cause
+    /// shows that it is kubefan's, and has the limit's name.
     pub fn status(self) -> Status {
-        Status::too_many_requests(self.row().1.unwrap_or(PLAIN))
+        let (name, message) = self.row();
+        let mut status = Status::too_many_requests(message.unwrap_or(PLAIN));
+        if let Some(details) = &mut status.details {
+            details.causes.push(StatusCause {
+                reason: name.to_owned(),
+                message: "a limit of kubefan".to_owned(),
+                field: String::new(),
+            });
+        }
+        status
     }
 
     /// Returns true if the client gets plain text instead of a Status, as from kube-apiserver's own
@@ -83,3 +93,30 @@ impl Limit {
 
 /// The text of kube-apiserver's own limit.
 const PLAIN: &str = "Too many requests, please try again later.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_that_kubefan_refuses_and_why() {
+        for (limit, name) in [
+            (Limit::ProofScopes, "proof_scopes"),
+            (Limit::UnindexedSelectors, "unindexed_selectors"),
+            (Limit::UnprovenReads, "unproven_reads"),
+            (Limit::LongReads, "long_reads"),
+            (Limit::Reviews, "reviews"),
+            (Limit::UnacceptedCallers, "unaccepted_callers"),
+        ] {
+            let status = limit.status();
+            assert!(status.retry_after().is_some_and(|seconds| seconds > 0));
+            let details = status.details.expect("details");
+            let causes: Vec<_> = details.causes.iter().collect();
+            let [cause] = causes[..] else {
+                panic!("{causes:?}");
+            };
+            assert_eq!(cause.reason, name);
+            assert!(cause.message.contains("kubefan"), "{cause:?}");
+        }
+    }
+}

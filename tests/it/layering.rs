@@ -41,7 +41,7 @@ pub(crate) const CRATES: &[(&str, &[&str])] = &[
     (
         "proxy",
         &[
-            "limit", "ledger", "net", "identity", "audit", "traces", "server", "config", "app",
+            "limit", "ledger", "net", "identity", "line_log", "traces", "server", "config", "app",
             "process",
         ],
     ),

@@ -1,5 +1,6 @@
 //! Bodies that own a guard until they are dropped. The guard may end the body early.
 
+use std::fmt::Display;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -24,6 +25,10 @@ pub trait BodyGuard: Unpin {
     fn is_held(&self) -> bool {
         false
     }
+
+    /// Is called with what the inner body has returned: a frame, its error, or `None` at its end.
+    /// The default does nothing.
+    fn passed(&mut self, _next: Option<Result<&Frame<Bytes>, &dyn Display>>) {}
 
     /// Is called before the body is dropped. `is_complete` returns true if the inner body has no
     /// more data. The default does nothing.
@@ -67,7 +72,7 @@ where
 
 impl<B, G> Body for GuardedBody<B, G>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Display> + Unpin,
     G: BodyGuard,
 {
     type Data = Bytes;
@@ -88,7 +93,13 @@ where
         if this.guard.is_held() {
             return Poll::Pending;
         }
-        Pin::new(&mut this.body).poll_frame(cx)
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        if let Poll::Ready(next) = &polled {
+            let next = next.as_ref().map(Result::as_ref);
+            this.guard
+                .passed(next.map(|next| next.map_err(|error| error as &dyn Display)));
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The files that kubefan reads and opens before its listeners accept connections. Problems with
 //! these files are reported at once, because waiting does not help.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -10,19 +10,21 @@ use kubefan_core::telemetry::Registry;
 use tokio::task::spawn_blocking;
 
 use super::tls::Certificate;
-use crate::audit::AuditLog;
 use crate::config::ServeConfig;
 use crate::identity;
 use crate::identity::AuthorityFiles;
+use crate::line_log::{LineLog, LogKind};
 use crate::net::Acceptor;
+use crate::server::Consumers;
 
-/// The certificates of the listeners, the authorities in files, and the audit log.
+/// The certificates of the listeners, the authorities in files, and the logs of requests.
 pub(super) struct Files {
     pub(super) certificate: Option<Certificate>,
     pub(super) admin_certificate: Option<Certificate>,
     /// The authorities of client certificates, unless no listener asks for such certificates.
     pub(super) authorities: Option<AuthorityFiles>,
-    pub(super) audit: Option<Arc<AuditLog>>,
+    /// The logs, which get the records of requests.
+    pub(super) logs: Consumers,
 }
 
 impl Files {
@@ -36,13 +38,21 @@ impl Files {
         let read = spawn_blocking(move || -> anyhow::Result<Self> {
             let certificate = Certificate::of_clients(&given.tls, given.listen)?;
             let admin_certificate = Certificate::of_admin(&given.admin, certificate.as_ref())?;
-            let audit = given.audit_log.as_deref();
-            let audit = audit.map(|path| open_audit_log(path, &registry));
+            let open = |kind, flag, path: &Option<PathBuf>| {
+                let log = path
+                    .as_deref()
+                    .map(|path| open_log(kind, flag, path, &registry));
+                log.transpose()
+            };
+            let logs = Consumers {
+                audit: open(LogKind::Audit, "--audit-log-path", &given.audit_log)?,
+                access_log: open(LogKind::Access, "--access-log-path", &given.access_log)?,
+            };
             Ok(Self {
                 certificate,
                 admin_certificate,
                 authorities: None,
-                audit: audit.transpose()?,
+                logs,
             })
         });
         let mut files = read.await.context("cannot read the files")??;
@@ -84,8 +94,13 @@ impl Files {
     }
 }
 
-fn open_audit_log(path: &Path, registry: &Registry) -> anyhow::Result<Arc<AuditLog>> {
-    let log = AuditLog::open(path, registry);
-    let log = log.with_context(|| format!("--audit-log-path: cannot open {}", path.display()));
+fn open_log(
+    kind: LogKind,
+    flag: &str,
+    path: &Path,
+    registry: &Registry,
+) -> anyhow::Result<Arc<LineLog>> {
+    let log = LineLog::open(kind, path, registry);
+    let log = log.with_context(|| format!("{flag}: cannot open {}", path.display()));
     log.map(Arc::new)
 }

@@ -30,12 +30,11 @@ use tls::{Certificate, load_authorities};
 use tokio::net::TcpListener;
 use tower::service_fn;
 
-use crate::audit::AuditLog;
 use crate::config::{AdminConfig, Resources, ServeConfig};
 use crate::identity::AccessControl;
 use crate::ledger::{Ledger, sample_kept};
 use crate::net::{Listener, ServingThreads};
-use crate::server::{Admin, Server, Startup, WebPageRules};
+use crate::server::{Admin, Consumers, Records, Server, Startup, WebPageRules};
 use crate::{identity, ledger, net, server};
 
 /// How often the client certificates and CAs of the kubeconfig are read again.
@@ -45,7 +44,7 @@ const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);
 pub struct App {
     live: Arc<Live>,
     listening: Listening,
-    audit: Option<Arc<AuditLog>>,
+    logs: Consumers,
 }
 
 /// A kubefan with listeners that accept connections, but without the API server yet. All requests
@@ -122,9 +121,14 @@ impl App {
         listening.log(&config);
 
         serve_admin(&config.admin, admin_listener, &startup, &listening);
+        let records = Records {
+            metrics: metrics.requests.clone(),
+            consumers: files.logs.clone(),
+            has_cache_status: config.requests.has_cache_status,
+        };
         let service = startup
             .clone()
-            .into_service(metrics.requests.clone(), config.requests.web_pages);
+            .into_service(records, config.requests.web_pages);
         shutdown.spawn(listener.serve(service));
         Ok(Opened {
             config,
@@ -158,9 +162,7 @@ impl App {
     /// Runs until the first signal arrives, then drains; a second signal aborts the drain.
     pub async fn run(self, signals: Signals) -> Outcome {
         let outcome = self.listening.shutdown.run(signals).await;
-        if let Some(audit) = &self.audit {
-            audit.finish().await;
-        }
+        self.logs.finish().await;
         outcome
     }
 }
@@ -197,7 +199,7 @@ impl Opened {
         if let Some(authorities) = files.authorities.take() {
             load_authorities(&access, authorities, files.asking(&config), shutdown).await?;
         }
-        let mut server = Server::new(
+        let server = Server::new(
             access,
             informers.clone(),
             Arc::clone(&rest_mapper),
@@ -206,9 +208,6 @@ impl Opened {
             self.metrics,
             shutdown.clone(),
         );
-        if let Some(audit) = &files.audit {
-            server = server.with_audit(Arc::clone(audit));
-        }
         startup.finish(server.clone(), admin_access);
         let live = Live {
             informers: informers.clone(),
@@ -221,7 +220,7 @@ impl Opened {
         Ok(App {
             live: Arc::new(live),
             listening,
-            audit: files.audit,
+            logs: files.logs,
         })
     }
 }

@@ -42,6 +42,8 @@ pub struct Config {
     pub shard_selectors: ShardSelectors,
     /// True if a resource has the freshness policy `session`. Default is false.
     pub has_sessions: bool,
+    /// True if answers have the header `Cache-Status`. Default is true.
+    pub has_cache_status: bool,
     /// Which requests may be from a foreign web page, and are refused. Default is for a loopback
     /// listener with callers that are not authenticated.
     pub web_pages: WebPageRules,
@@ -73,6 +75,7 @@ impl Default for Config {
             max_url_bytes: 64 << 10,
             shard_selectors: ShardSelectors::Forward,
             has_sessions: false,
+            has_cache_status: true,
             web_pages: WebPageRules::default(),
         }
     }

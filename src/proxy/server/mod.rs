@@ -44,13 +44,13 @@
 //! for every error of a stage:
 //! rescue      a `Refused`                  the response in a format that the client accepts
 //!
-//! for every answer of a cache:
-//! audit       the request, the caller      an event for the audit log, if there is one
-//!
 //! for every request:
 //! judged_upstream  the answer's status     nothing; counts wrong credentials, and closes HTTP/2
 //!                                          connections on which they, or none, are sent
 //! outcome     the way that was taken       `Outcome`, a field of the `Answer`, for trace
+//! record      what all stages found out    the `Record`, made by trace; metrics, the log, the audit
+//!                                          log, the access log and the header `Cache-Status` are
+//!                                          made from it
 //! ```
 //!
 //! `service` passes a request through the stages up to the decision, `cached/`'s `Caches` through
@@ -59,8 +59,9 @@
 //! holds until it was sent.
 //!
 //! `acquire`, `prove` and `read/` are in `cached/`; `forbidden`, `documents/`, `forward/` and
-//! `judged_upstream` in `upstream/`; `crowds`, `in_flight` and `shares` in `limits/`; `answer`, `audit`,
-//! `held`, `outcome` and `rescue` in `answers/`.
+//! `judged_upstream` in `upstream/`; `crowds`, `in_flight` and `shares` in `limits/`; `answer`, `held`,
+//! `outcome`, `record` and `rescue` in `answers/`, with the `consumers` of records. An `ending` is in the
+//! body of an answer, if a consumer wants its record when all of the answer was sent.
 //!
 //! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`
 //! is the trait of the collections that answer reads; `authoritative` answers reads of a collection
@@ -103,7 +104,8 @@ mod tables;
 mod upstream;
 
 pub use admin::Admin;
-pub use answers::outcome::Outcome;
+pub(crate) use answers::consumers::Consumers;
+pub use answers::outcome::{Call, Forwarded, Hit, Outcome, UsedProof};
 pub(crate) use answers::rescue::with_causes;
 pub use answers::rescue::{Refused, answer, plain_text, respond};
 pub use cached::authoritative::read_authoritative;
@@ -113,7 +115,7 @@ pub use config::{Config, Metrics};
 pub use decide::Reason;
 #[cfg(any(test, feature = "test-support"))]
 pub use deliver::without_jitter;
-pub use filters::{RequestMetrics, WebPageRules};
+pub use filters::{Records, RequestMetrics, WebPageRules};
 /// The body of a request or of an answer.
 pub use kubefan_core::body::Body;
 /// Boxes any body of bytes.

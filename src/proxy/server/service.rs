@@ -15,7 +15,6 @@ use tokio::time::{Instant, timeout};
 use tower::service_fn;
 
 use super::answers::answer::Answer;
-use super::answers::audit::AuditedRequest;
 use super::answers::outcome::Outcome;
 use super::cached::from_cache::Caches;
 use super::cached::miss::Miss;
@@ -23,7 +22,7 @@ use super::cached::sessions::Sessions;
 use super::config::{Config, Metrics};
 use super::decide::{Decision, Reason, decide};
 use super::deliver::{GzipCache, InitialChunkCache};
-use super::filters::{RequestMetrics, WebPageRules, answer_through_filters};
+use super::filters::{Records, RequestMetrics, WebPageRules, answer_through_filters};
 use super::limits::crowds::Crowds;
 use super::limits::in_flight::InFlight;
 use super::limits::shares::Shares;
@@ -33,7 +32,6 @@ use super::upstream::forbidden::ForbiddenAnswers;
 use super::upstream::from_upstream::{Forward, Upstream};
 use super::upstream::judged_upstream;
 use super::upstream::judged_upstream::JudgedUpstream;
-use crate::audit::AuditLog;
 use crate::identity::AccessControl;
 use crate::net::{HttpService, RequestBody};
 
@@ -49,8 +47,7 @@ pub(super) struct Inner {
     upstream: Upstream,
     max_url_bytes: usize,
     pub(super) web_pages: WebPageRules,
-    pub(super) metrics: RequestMetrics,
-    audit: Option<Arc<AuditLog>>,
+    pub(super) records: Records,
 }
 
 impl Server {
@@ -106,21 +103,9 @@ impl Server {
                 caches,
                 max_url_bytes: config.max_url_bytes,
                 web_pages: config.web_pages,
-                metrics: metrics.requests,
-                audit: None,
+                records: Records::new(metrics.requests, config.has_cache_status),
             }),
         }
-    }
-
-    /// Makes the server write an event to `audit` for each request that kubefan answers itself.
-    ///
-    /// # Panics
-    /// If the server was cloned before.
-    #[must_use]
-    pub fn with_audit(mut self, audit: Arc<AuditLog>) -> Self {
-        let inner = Arc::get_mut(&mut self.inner);
-        inner.expect("the server is not shared yet").audit = Some(audit);
-        self
     }
 
     /// Applies the limits in `config` that can change while requests are served: the limits of
@@ -134,7 +119,7 @@ impl Server {
     }
 
     /// Answers a request that has passed the filters.
-    pub(super) async fn answer(&self, exchange: Box<Exchange>) -> Answer {
+    pub(super) async fn answer(&self, mut exchange: Box<Exchange>) -> Answer {
         let url = exchange.request.uri().path_and_query();
         let url_bytes = url.map_or(0, |url| url.as_str().len());
         let max_bytes = self.inner.max_url_bytes;
@@ -142,19 +127,21 @@ impl Server {
             return exchange.refuse(Status::url_too_long(max_bytes));
         }
         let gvr = exchange.info.gvr();
-        let mut answer = self.identify_and_answer(exchange).await;
+        let mut answer = self.identify_and_answer(&mut exchange).await;
         if !matches!(answer.outcome, Outcome::Forwarded(_)) {
             // Forwarded answers have the API server's warnings already; all others get them here.
             let warnings = self.inner.caches.informers.warnings();
             warnings.add(|| gvr.clone(), answer.response.headers_mut());
         }
         answer.resource = gvr.filter(|gvr| self.is_known(gvr));
+        answer.caller = exchange.caller.known().cloned();
+        answer.waits = exchange.waits;
         answer
     }
 
     /// Finds the caller, and answers the request. If only the API server can judge the
     /// credentials of the caller, its answer decides what happens to the connection.
-    async fn identify_and_answer(&self, mut exchange: Box<Exchange>) -> Answer {
+    async fn identify_and_answer(&self, exchange: &mut Exchange) -> Answer {
         let caches = &self.inner.caches;
         let access = &caches.access;
         let client = exchange.client.clone();
@@ -164,18 +151,12 @@ impl Server {
         match caller.unwrap_or_else(|_| Err(Status::timeout())) {
             Ok(caller) => exchange.caller = caller,
             Err(status) => {
-                judged_upstream::refused(&exchange, &status);
+                judged_upstream::refused(exchange, &status);
                 return exchange.refuse(status);
             }
         }
-        if let Some(log) = &self.inner.audit {
-            let address = client.peer.address.ip();
-            let (request, info) = (&exchange.request, &exchange.info);
-            let audited = AuditedRequest::new(log, request, info, &exchange.caller, address);
-            exchange.audited = Some(audited);
-        }
         let has_accepted = |headers: &_| self.inner.upstream.forwarding.has_accepted(headers);
-        let judged = match JudgedUpstream::of(&exchange, has_accepted) {
+        let judged = match JudgedUpstream::of(exchange, has_accepted) {
             Ok(judged) => judged,
             Err(limit) => return exchange.refuse(limit),
         };
@@ -187,7 +168,7 @@ impl Server {
     }
 
     /// Answers a request whose caller was found, unless the caller has too many in progress.
-    async fn answer_caller(&self, mut exchange: Box<Exchange>) -> Answer {
+    async fn answer_caller(&self, exchange: &mut Exchange) -> Answer {
         let caches = &self.inner.caches;
         match caches.shares.request(&exchange.caller, &exchange.info) {
             Ok(share) => exchange.share = share,
@@ -197,7 +178,7 @@ impl Server {
         let decision = {
             let query = exchange.query();
             let shard_selectors = self.inner.upstream.shard_selectors;
-            let facts = Facts::of(&exchange, &query, handshake.as_ref(), shard_selectors);
+            let facts = Facts::of(exchange, &query, handshake.as_ref(), shard_selectors);
             let mapper = &caches.rest_mapper;
             decide(&facts, |gvr| mapper.spec_or_reason(gvr, WireFormat::Json))
         };
@@ -212,10 +193,10 @@ impl Server {
             .and_then(|time| Instant::now().checked_add(time));
         let miss = match status {
             Some(status) => {
-                let Exchange { info, caller, .. } = exchange.as_ref();
+                let (info, caller) = (&exchange.info, &exchange.caller);
                 caches.refusal_reason(info, caller, &read, *status).await
             }
-            None => match caches.read(&mut exchange, handshake, &read).await {
+            None => match caches.read(exchange, handshake, &read).await {
                 Ok(answer) => return answer,
                 Err(miss) => miss,
             },
@@ -238,7 +219,7 @@ impl Server {
     }
 
     /// Forwards a request that no cache could answer.
-    async fn forward(&self, exchange: Box<Exchange>, reason: Reason) -> Answer {
+    async fn forward(&self, exchange: &mut Exchange, reason: Reason) -> Answer {
         let gvr = exchange.info.gvr();
         let forward = Forward {
             reason,
@@ -280,7 +261,8 @@ where
     H: Fn(Request<Body>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    filtered(metrics, web_pages, move |exchange: Box<Exchange>| {
+    let records = Records::new(metrics, false);
+    filtered(records, web_pages, move |exchange: Box<Exchange>| {
         let response = handler(exchange.request);
         async move { Answer::from(response.await) }
     })
@@ -288,7 +270,7 @@ where
 
 /// Does what [`with_filters`] does, for a handler of exchanges.
 pub(super) fn filtered<H, F>(
-    metrics: RequestMetrics,
+    records: Records,
     web_pages: WebPageRules,
     handler: H,
 ) -> impl HttpService<Body, Error = Infallible, Future: Send>
@@ -297,11 +279,11 @@ where
     F: Future<Output = Answer> + Send + 'static,
 {
     service_fn(move |request: Request<RequestBody>| {
-        let (metrics, handler) = (metrics.clone(), handler.clone());
+        let (records, handler) = (records.clone(), handler.clone());
         // The future is boxed, because the stream holds its memory while its body is sent.
         Box::pin(async move {
             let exchange = Exchange::of(request.map(body::boxed));
-            let response = answer_through_filters(exchange, &metrics, web_pages, handler).await;
+            let response = answer_through_filters(exchange, &records, web_pages, handler).await;
             Ok::<_, Infallible>(response)
         })
     })

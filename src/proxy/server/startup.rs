@@ -12,7 +12,7 @@ use kubefan_core::body::Body;
 use parking_lot::Mutex;
 
 use super::answers::answer::Answer;
-use super::filters::{RequestMetrics, WebPageRules};
+use super::filters::{Records, WebPageRules};
 use super::request::Exchange;
 use super::service::{Server, filtered};
 use crate::identity::AccessControl;
@@ -50,10 +50,10 @@ pub(super) struct Waiting {
 impl Server {
     /// Returns the service for `net`: the complete request path, including filters.
     pub fn into_service(self) -> impl HttpService<Body, Error = Infallible, Future: Send> {
-        let (metrics, web_pages) = (self.inner.metrics.clone(), self.inner.web_pages);
+        let (records, web_pages) = (self.inner.records.clone(), self.inner.web_pages);
         let startup = Startup::default();
         startup.finish(self, None);
-        startup.into_service(metrics, web_pages)
+        startup.into_service(records, web_pages)
     }
 }
 
@@ -94,10 +94,10 @@ impl Startup {
     /// there is one.
     pub fn into_service(
         self,
-        metrics: RequestMetrics,
+        records: Records,
         web_pages: WebPageRules,
     ) -> impl HttpService<Body, Error = Infallible, Future: Send> {
-        filtered(metrics, web_pages, move |exchange| {
+        filtered(records, web_pages, move |exchange| {
             let startup = self.clone();
             async move {
                 match startup.started() {

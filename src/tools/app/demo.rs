@@ -266,6 +266,7 @@ async fn kubefan(config: &DemoConfig, inner: &Kubeconfig) -> anyhow::Result<App>
             ..informer::Config::default()
         },
         audit_log: None,
+        access_log: None,
         tls: Tls::Plain,
         access: identity::Config::default(),
         authorities: Some(identity::AuthoritySources::default()),

@@ -205,19 +205,19 @@ impl<P: FreshnessProbe> Freshness<P> {
     /// is none. With [`FreshnessPolicy::Strict`], the result is always `None`.
     pub fn proof_by_policy(&self, asked_at: Instant) -> Option<Proof> {
         let inner = &self.inner;
-        let (snapshot, method) = match **inner.policy.load() {
-            FreshnessPolicy::Strict => return None,
-            FreshnessPolicy::Session => return inner.proof_of_session(asked_at),
-            FreshnessPolicy::Any => (inner.prover.reader.snapshot()?, ProofMethod::Any),
+        match **inner.policy.load() {
+            FreshnessPolicy::Strict => None,
+            FreshnessPolicy::Session => inner.proof_of_session(asked_at),
+            FreshnessPolicy::Any => Some(Proof {
+                snapshot: inner.prover.reader.snapshot()?,
+                method: ProofMethod::Any,
+                as_of: None,
+            }),
             FreshnessPolicy::Bounded(bound) => {
-                let recent = inner.recent_proof.within(bound, &inner.prover.reader)?;
-                if inner.prover.is_wrong(&recent) {
-                    return None;
-                }
-                (recent, ProofMethod::Recent)
+                let recent = inner.recent_proof.within(bound, &inner.prover.reader);
+                inner.recent(recent?)
             }
-        };
-        Some(Proof { snapshot, method })
+        }
     }
 
     /// Returns a proof that needs no call to the API server for a request that arrived at
@@ -397,19 +397,27 @@ impl<P: FreshnessProbe> Inner<P> {
     /// changed since: the method is not [`ProofMethod::InformerList`], which is never in doubt.
     fn proof_of_session(&self, asked_at: Instant) -> Option<Proof> {
         let reader = &self.prover.reader;
-        let snapshot = self.recent_proof.since(asked_at, reader).or_else(|| {
+        let recent = self.recent_proof.since(asked_at, reader).or_else(|| {
             let newest = reader.snapshot()?;
             let is_covered = self.prover.is_listed_after(asked_at, &newest);
             if !is_covered || self.recent_proof.is_ahead_of(&newest) {
                 return None;
             }
-            self.remember(newest.list_began(), &newest);
-            Some(newest)
-        })?;
+            let began = newest.list_began();
+            self.remember(began, &newest);
+            Some((newest, began))
+        });
+        self.recent(recent?)
+    }
+
+    /// Returns the proof by an earlier one, which has shown that `snapshot` has all changes up to
+    /// `as_of`. Returns `None` if the cache was found wrong.
+    fn recent(&self, (snapshot, as_of): (Snapshot, Instant)) -> Option<Proof> {
         let is_right = !self.prover.is_wrong(&snapshot);
         is_right.then_some(Proof {
             snapshot,
             method: ProofMethod::Recent,
+            as_of: Some(as_of),
         })
     }
 
@@ -442,10 +450,12 @@ impl<P: FreshnessProbe> Inner<P> {
         if is_session || !is_covered || self.prover.is_wrong(&snapshot) {
             return None;
         }
-        self.remember(snapshot.list_began(), &snapshot);
+        let began = snapshot.list_began();
+        self.remember(began, &snapshot);
         Some(Proof {
             snapshot,
             method: ProofMethod::InformerList,
+            as_of: Some(began),
         })
     }
 

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::plan::ProofRequest;
 use crate::cache::Snapshot;
 use crate::upstream;
@@ -15,6 +17,9 @@ pub struct Proof {
     pub snapshot: Snapshot,
     /// How the snapshot was proven.
     pub method: ProofMethod,
+    /// The snapshot has all writes that were acknowledged before this moment. `None` with
+    /// [`ProofMethod::Any`], which proves nothing.
+    pub as_of: Option<Instant>,
 }
 
 /// The method of a proof.

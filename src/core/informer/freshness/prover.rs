@@ -296,7 +296,7 @@ impl<P: FreshnessProbe> Prover<P> {
                 return self.prove_passed(start, &mut list, snapshot).await;
             }
             if list.matches(&snapshot).await {
-                return Ok(Some(self.list_proof(&list, &snapshot, barrier)));
+                return Ok(Some(self.list_proof(start, &list, &snapshot, barrier)));
             }
             if applied == list.version {
                 // An earlier difference may lack the objects that differ now.
@@ -318,6 +318,7 @@ impl<P: FreshnessProbe> Prover<P> {
     /// Returns the proof by an equal list.
     fn list_proof(
         &self,
+        start: &Start,
         list: &VerificationList,
         snapshot: &Snapshot,
         barrier: Option<ResourceVersion>,
@@ -340,6 +341,7 @@ impl<P: FreshnessProbe> Prover<P> {
         Proof {
             snapshot: self.reader.proven_at(snapshot, list.version, selection),
             method: ProofMethod::VerificationList,
+            as_of: Some(start.began),
         }
     }
 
@@ -360,8 +362,7 @@ impl<P: FreshnessProbe> Prover<P> {
             Verdict::Explained if !self.is_overtaken(start, &snapshot) => {
                 // The cache is right in this selection, even if it is wrong in another one.
                 self.barrier_skipped.set_for(None);
-                let method = ProofMethod::Barrier;
-                Ok(Some(Proof { snapshot, method }))
+                Ok(Some(start.proof_by_barrier(snapshot)))
             }
             Verdict::Explained | Verdict::Unknown => self.barrier_proof(start, snapshot).await,
         }
@@ -395,8 +396,7 @@ impl<P: FreshnessProbe> Prover<P> {
             return Err(ProofError::CacheDiffers);
         }
         self.barrier_skipped.set_for(None);
-        let method = ProofMethod::Barrier;
-        Ok(Some(Proof { snapshot, method }))
+        Ok(Some(start.proof_by_barrier(snapshot)))
     }
 
     /// Returns true if `snapshot` continues from a list that was in flight at `start`. Such a list
@@ -457,6 +457,18 @@ impl<P: FreshnessProbe> Prover<P> {
     ) -> Result<T, upstream::Error> {
         self.metrics.calls.fetch_add(1, Ordering::Relaxed);
         call.await
+    }
+}
+
+impl Start {
+    /// Returns the proof of `snapshot`, which has reached a version that was received since the
+    /// start.
+    fn proof_by_barrier(&self, snapshot: Snapshot) -> Proof {
+        Proof {
+            snapshot,
+            method: ProofMethod::Barrier,
+            as_of: Some(self.began),
+        }
     }
 }
 

@@ -94,17 +94,18 @@ impl RecentProof {
     }
 
     /// Returns a snapshot of the cache of `reader` that contains all changes up to a moment at most
-    /// `bound` ago. Returns `None` if there is no such proof, as [`RecentProof::since`] does.
-    pub(super) fn within(&self, bound: Duration, reader: &Reader) -> Option<Snapshot> {
+    /// `bound` ago, and the moment. Returns `None` if there is no such proof, as
+    /// [`RecentProof::since`] does.
+    pub(super) fn within(&self, bound: Duration, reader: &Reader) -> Option<(Snapshot, Instant)> {
         self.newest(reader, |requested_at| requested_at.elapsed() <= bound)
     }
 
     /// Returns a snapshot of the cache of `reader` that contains all changes that the API server
-    /// had acknowledged by `moment`. Returns `None` if the cache's epoch has no proof that was
+    /// had acknowledged by `moment`, and the latest moment for which this holds. Returns `None` if the cache's epoch has no proof that was
     /// requested at `moment` or later. Also returns `None` if the cache has changed since the
     /// proof, but has not reached the proven version, or is behind what another proof has shown:
     /// clients may have seen this version, and must not get an older state afterwards.
-    pub(super) fn since(&self, moment: Instant, reader: &Reader) -> Option<Snapshot> {
+    pub(super) fn since(&self, moment: Instant, reader: &Reader) -> Option<(Snapshot, Instant)> {
         self.newest(reader, |requested_at| requested_at >= moment)
     }
 
@@ -123,7 +124,7 @@ impl RecentProof {
         &self,
         reader: &Reader,
         is_fresh_enough: impl FnOnce(Instant) -> bool,
-    ) -> Option<Snapshot> {
+    ) -> Option<(Snapshot, Instant)> {
         let last = (*self.last.lock())?;
         let newest = reader.snapshot()?;
         let is_of_epoch = last.epoch == newest.epoch();
@@ -131,9 +132,12 @@ impl RecentProof {
             return None;
         }
         if newest.resource_version() >= last.version {
-            return Some(newest);
+            return Some((newest, last.requested_at));
         }
         let has_proven_objects = newest.newest_change() == last.changed;
-        has_proven_objects.then(|| reader.proven_at(&newest, last.version, &Arc::default()))
+        has_proven_objects.then(|| {
+            let proven = reader.proven_at(&newest, last.version, &Arc::default());
+            (proven, last.requested_at)
+        })
     }
 }

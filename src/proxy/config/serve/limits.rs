@@ -61,6 +61,7 @@ pub(super) fn requests(settings: &Settings, web_pages: WebPageRules) -> server::
         write_timeout: limits.write_timeout.0,
         shard_selectors: settings.cache.shard_selector,
         has_sessions: settings.cache.has_sessions(),
+        has_cache_status: settings.listen.cache_status,
         web_pages,
     }
 }

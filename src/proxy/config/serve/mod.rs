@@ -64,6 +64,8 @@ pub struct ServeConfig {
     pub informer: informer::Config,
     /// The file for audit events; `-` for standard output, `None` for no audit log.
     pub audit_log: Option<PathBuf>,
+    /// The file for a line about each request; `-` for standard output, `None` for no access log.
+    pub access_log: Option<PathBuf>,
     /// Whether clients connect with TLS, and the certificate that they get.
     pub tls: Tls,
     /// How callers are authenticated and authorized.
@@ -121,6 +123,7 @@ pub(super) fn check(
         cache_secrets: settings.cache.secrets || tls == Tls::Plain,
         informer: informers(settings, &memory),
         audit_log: settings.audit.log_path.clone(),
+        access_log: settings.log.access_log_path.clone(),
         tls,
         access: with_budgets(access, &memory),
         authorities,

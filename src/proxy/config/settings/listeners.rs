@@ -36,6 +36,10 @@ pub(in crate::config) struct Listen {
         "x-page" = "operating.md#load-balancers"
     ))]
     pub(in crate::config) proxy_protocol_from: Vec<Network>,
+    /// Say in the header Cache-Status (RFC 9211) of each answer how it was made: by a cache and by which
+    /// proof, or why the request was forwarded.
+    #[schemars(extend("x-page" = "reasons.md#in-each-answer"))]
+    pub(in crate::config) cache_status: bool,
     /// Number of threads that serve clients. Default: one per core.
     #[schemars(extend("x-variable" = "KUBEFAN_THREADS", "x-help" = true))]
     pub(in crate::config) threads: Option<NonZeroUsize>,
@@ -113,6 +117,7 @@ impl Default for Listen {
             insecure_expose_to_network: false,
             tls: ListenTls::default(),
             proxy_protocol_from: Vec::new(),
+            cache_status: true,
             threads: None,
         }
     }

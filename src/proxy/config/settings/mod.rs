@@ -147,6 +147,14 @@ pub(super) struct Log {
         "x-help" = true
     ))]
     pub(super) verbosity: u8,
+    /// File to which a line of JSON is appended for each request when its answer has ended; - is
+    /// standard output. It has the user, the request, how kubefan answered, how long that took, and how
+    /// many bytes were sent. A file that is renamed or deleted is created again. Default: no access log.
+    #[schemars(extend(
+        "x-flag" = "--access-log-path FILE",
+        "x-page" = "operating.md#access-log"
+    ))]
+    pub(super) access_log_path: Option<PathBuf>,
 }
 
 /// Format of the log lines.

@@ -1,11 +1,18 @@
 //! Answer: a response, and what the filters need to know about it.
 
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
 use http::Response;
 use kubefan_core::api::GroupVersionResource;
+use kubefan_core::body;
 use kubefan_core::body::Body;
 
 use super::outcome::Outcome;
-use crate::ledger::SnapshotAge;
+use super::rescue::{ErrorFormat, Refused};
+use crate::identity::KnownCaller;
+use crate::ledger::{Charge, SnapshotAge};
 
 /// A response on its way through the filters.
 pub(in crate::server) struct Answer {
@@ -15,22 +22,53 @@ pub(in crate::server) struct Answer {
     /// The resource of the request. `None` if discovery does not have it, so that clients can't
     /// create label values.
     pub(in crate::server) resource: Option<GroupVersionResource>,
+    /// The caller, if kubefan has determined its user.
+    pub(in crate::server) caller: Option<Arc<KnownCaller>>,
+    /// How long the stages for a read from a cache took.
+    pub(in crate::server) waits: Waits,
     /// The age of the snapshot that the body holds, if it holds one.
     pub(in crate::server) snapshot: Option<SnapshotAge>,
     /// True if the body has a compressor that it does not share with other answers.
     pub(in crate::server) has_compressor: bool,
     /// The units of the cache's limit for selections without an index that the watch takes.
     pub(in crate::server) limited_units: usize,
+    /// The charge that the body must own until it is dropped.
+    pub(in crate::server) charge: Option<Charge>,
+}
+
+/// How long the stages for a read from a cache took, as far as they were completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::server) struct Waits {
+    /// Until the API server's decision about the caller's right was known.
+    pub(in crate::server) authorize: Duration,
+    /// Until there was an informer that could answer.
+    pub(in crate::server) acquire: Duration,
+    /// Until the cache was proven fresh enough. It includes the wait for what a session has seen.
+    pub(in crate::server) prove: Duration,
 }
 
 impl Answer {
+    /// Returns the answer to a request that kubefan refuses, in `format`.
+    pub(in crate::server) fn refused(format: &ErrorFormat, refused: &Refused) -> Self {
+        Self::from(format.refuse(refused)).with_outcome(Outcome::Rejected(refused.limit()))
+    }
+
     /// Changes the response.
     pub(in crate::server) fn map(
         mut self,
         change: impl FnOnce(Response<Body>) -> Response<Body>,
     ) -> Self {
-        self.response = change(self.response);
+        self.replace(change);
         self
+    }
+
+    /// Changes the response in place.
+    pub(in crate::server) fn replace(
+        &mut self,
+        change: impl FnOnce(Response<Body>) -> Response<Body>,
+    ) {
+        let response = mem::replace(&mut self.response, Response::new(body::empty()));
+        self.response = change(response);
     }
 
     /// Sets how the request was answered.
@@ -45,11 +83,14 @@ impl From<Response<Body>> for Answer {
     fn from(response: Response<Body>) -> Self {
         Self {
             response,
-            outcome: Outcome::Rejected,
+            outcome: Outcome::Rejected(None),
             resource: None,
+            caller: None,
+            waits: Waits::default(),
             snapshot: None,
             has_compressor: false,
             limited_units: 0,
+            charge: None,
         }
     }
 }

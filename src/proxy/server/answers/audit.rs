@@ -4,17 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use http::header::USER_AGENT;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::HeaderValue;
 use jiff::Timestamp;
-use kubefan_core::body::{Body, BodyGuard, guarded};
 use serde::Serialize;
 
-use crate::audit::AuditLog;
-use crate::identity::{Caller, User};
-use crate::server::request::RequestInfo;
+use super::outcome::Outcome;
+use super::record::Record;
+use crate::identity::User;
+use crate::line_log::LineLog;
+use crate::server::request::Verb;
 
 /// Longest User-Agent, in bytes, that is written in full, as by the API server.
 const MAX_USER_AGENT: usize = 1024;
@@ -27,161 +26,128 @@ const MAX_SOURCE_IPS: usize = 64;
 /// Annotation that distinguishes these events from the API server's.
 const ANSWERED_BY: &str = "kubefan/answered-by";
 
-/// A request that gets an audit event if kubefan answers it itself.
-#[derive(Clone)]
-pub(in crate::server) struct AuditedRequest {
-    log: Arc<AuditLog>,
-    event: Event,
-}
+/// The value of the annotation if a cache has answered.
+const BY_CACHE: &str = "cache";
+/// The value of the annotation if the answer is the API server's 403 for the same read of this user,
+/// some seconds ago.
+const BY_KEPT_REFUSAL: &str = "kept-refusal";
 
-/// An answer that kubefan gives itself. Its body owns this value, and an event is written when the
-/// body is dropped.
-pub(in crate::server) struct AuditedAnswer {
-    request: AuditedRequest,
-}
-
-#[derive(Clone, Debug, Serialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Event {
+struct Event<'a> {
     kind: &'static str,
     api_version: &'static str,
     level: &'static str,
     #[serde(rename = "auditID")]
-    audit_id: String,
+    audit_id: &'a str,
     stage: &'static str,
     #[serde(rename = "requestURI")]
-    request_uri: String,
-    verb: String,
+    request_uri: &'a str,
+    verb: &'a str,
     /// The caller's user; empty if callers are not authenticated.
-    user: User,
+    user: &'a User,
     #[serde(rename = "sourceIPs")]
     source_ips: Vec<IpAddr>,
     #[serde(skip_serializing_if = "String::is_empty")]
     user_agent: String,
-    object_ref: ObjectReference,
+    object_ref: ObjectReference<'a>,
     response_status: ResponseStatus,
     request_received_timestamp: String,
     stage_timestamp: String,
     annotations: BTreeMap<&'static str, &'static str>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ObjectReference {
-    resource: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    namespace: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    api_group: String,
-    api_version: String,
+struct ObjectReference<'a> {
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    api_group: &'a str,
+    api_version: &'a str,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Serialize)]
 struct ResponseStatus {
     metadata: BTreeMap<String, String>,
     code: u16,
 }
 
-/// The annotation's value if a cache has answered.
-pub(in crate::server) const BY_CACHE: &str = "cache";
-/// The annotation's value if the answer is the API server's 403 for the same read of this user,
-/// some seconds ago.
-pub(in crate::server) const BY_KEPT_REFUSAL: &str = "kept-refusal";
-
-/// Returns `response`, which kubefan gives to a request itself. If the request is `audited`, the
-/// events of the answer are written to the audit log. `by` is the annotation's value.
-pub(in crate::server) fn audited(
-    audited: Option<AuditedRequest>,
-    response: Response<Body>,
-    by: &'static str,
-) -> Response<Body> {
-    let audited = audited.map(|request| request.answered(response.status(), by));
-    guarded(response, audited)
+/// Returns true if `record` is in the audit log: kubefan has answered the request itself.
+pub(super) fn is_audited(record: &Record) -> bool {
+    answered_by(record).is_some()
 }
 
-impl AuditedRequest {
-    /// Collects the facts of a request of `caller`, which came from `address`. The request has its
-    /// audit ID.
-    pub(in crate::server) fn new(
-        log: &Arc<AuditLog>,
-        request: &Request<Body>,
-        info: &RequestInfo,
-        caller: &Caller,
-        address: IpAddr,
-    ) -> Self {
-        let header = |name: &str| {
-            let value = request.headers().get(name);
-            let text = value.and_then(|value| value.to_str().ok());
-            text.unwrap_or_default().to_owned()
-        };
-        let event = Event {
-            kind: "Event",
-            api_version: "audit.k8s.io/v1",
-            level: "Metadata",
-            audit_id: header("audit-id"),
-            stage: "",
-            request_uri: request
-                .uri()
-                .path_and_query()
-                .map_or_else(String::new, ToString::to_string),
-            verb: info.verb.as_str().to_owned(),
-            user: caller
-                .known()
-                .map_or_else(User::default, |caller| caller.user().clone()),
-            source_ips: source_ips(request.headers(), address),
-            user_agent: truncated(header(USER_AGENT.as_str())),
-            object_ref: ObjectReference {
-                resource: info.resource.clone(),
-                namespace: info.namespace.clone(),
-                name: info.name.clone(),
-                api_group: info.group.clone(),
-                api_version: info.version.clone(),
-            },
-            response_status: ResponseStatus {
-                metadata: BTreeMap::new(),
-                code: 0,
-            },
-            request_received_timestamp: now(),
-            stage_timestamp: String::new(),
-            annotations: BTreeMap::new(),
-        };
-        Self {
-            log: Arc::clone(log),
-            event,
-        }
-    }
-
-    /// Returns the answer, which begins with `status`. The start of a watch gets a separate event.
-    fn answered(mut self, status: StatusCode, by: &'static str) -> AuditedAnswer {
-        self.event.response_status.code = status.as_u16();
-        self.event.annotations.insert(ANSWERED_BY, by);
-        if self.event.verb == "watch" {
-            self.write("ResponseStarted");
-        }
-        AuditedAnswer { request: self }
-    }
-
-    fn write(&mut self, stage: &'static str) {
-        self.event.stage = stage;
-        self.event.stage_timestamp = now();
-        let mut line = serde_json::to_string(&self.event).expect("an event is plain text");
-        line.push('\n');
-        self.log.append(line);
+/// Writes the event for the start of a watch, when the head of its answer is known.
+pub(super) fn began(log: &LineLog, record: &Record) {
+    if record.arrival.info.verb == Verb::Watch {
+        write(log, record, "ResponseStarted");
     }
 }
 
-impl Drop for AuditedAnswer {
-    fn drop(&mut self) {
-        self.request.write("ResponseComplete");
+/// Writes the event for the end of an answer.
+pub(super) fn ended(log: &LineLog, record: &Record) {
+    write(log, record, "ResponseComplete");
+}
+
+/// Returns the value of the annotation; `None` if the request is not audited.
+fn answered_by(record: &Record) -> Option<&'static str> {
+    match record.outcome {
+        Outcome::Cache(_) => Some(BY_CACHE),
+        Outcome::KeptRefusal => Some(BY_KEPT_REFUSAL),
+        Outcome::Forwarded(_) | Outcome::Rejected(_) => None,
     }
 }
 
-impl BodyGuard for AuditedAnswer {}
+fn write(log: &LineLog, record: &Record, stage: &'static str) {
+    let Some(by) = answered_by(record) else {
+        return;
+    };
+    let (arrival, info) = (&record.arrival, &record.arrival.info);
+    let no_user = User::default();
+    let named = match &arrival.headers {
+        Some(headers) => [&headers.forwarded_for, &headers.real_ip].map(Option::as_ref),
+        None => [None, None],
+    };
+    let event = Event {
+        kind: "Event",
+        api_version: "audit.k8s.io/v1",
+        level: "Metadata",
+        audit_id: text(Some(&arrival.audit_id)),
+        stage,
+        request_uri: arrival
+            .uri
+            .path_and_query()
+            .map_or("", |target| target.as_str()),
+        verb: info.verb.as_str(),
+        user: record.user().unwrap_or(&no_user),
+        source_ips: source_ips(named, arrival.peer),
+        user_agent: truncated(text(arrival.user_agent.as_ref()).to_owned()),
+        object_ref: ObjectReference {
+            resource: &info.resource,
+            namespace: &info.namespace,
+            name: &info.name,
+            api_group: &info.group,
+            api_version: &info.version,
+        },
+        response_status: ResponseStatus {
+            metadata: BTreeMap::new(),
+            code: record.status.as_u16(),
+        },
+        request_received_timestamp: micro_time(arrival.time),
+        stage_timestamp: micro_time(Timestamp::now()),
+        annotations: BTreeMap::from([(ANSWERED_BY, by)]),
+    };
+    let mut line = serde_json::to_string(&event).expect("an event is plain text");
+    line.push('\n');
+    log.append(line);
+}
 
 /// Shortens a User-Agent as the API server does. The User-Agent is plain ASCII.
-fn truncated(mut user_agent: String) -> String {
+pub(super) fn truncated(mut user_agent: String) -> String {
     if user_agent.len() > MAX_USER_AGENT {
         user_agent.truncate(MAX_USER_AGENT);
         user_agent.push_str(TRUNCATED);
@@ -189,23 +155,28 @@ fn truncated(mut user_agent: String) -> String {
     user_agent
 }
 
-/// Returns the time in the format of Kubernetes' `MicroTime`.
-fn now() -> String {
-    format!("{:.6}", Timestamp::now())
+/// Returns `time` in the format of Kubernetes' `MicroTime`.
+pub(super) fn micro_time(time: Timestamp) -> String {
+    format!("{time:.6}")
+}
+
+/// Returns the text of a header; an empty one if there is none, or if it is not ASCII.
+pub(super) fn text(value: Option<&HeaderValue>) -> &str {
+    let text = value.and_then(|value| value.to_str().ok());
+    text.unwrap_or_default()
 }
 
 /// Returns the addresses from which the request came, as the API server finds them: first the
 /// addresses that proxies name, and then the address of the connection. Only the address of the
-/// connection is reliable.
-fn source_ips(headers: &HeaderMap, peer: IpAddr) -> Vec<IpAddr> {
-    let named = |name: &str| {
-        let value = headers.get(name).and_then(|value| value.to_str().ok());
-        let addresses = value.unwrap_or_default().split(',');
+/// connection is reliable. `X-Forwarded-For` may name several addresses, and `X-Real-Ip` one.
+fn source_ips([forwarded_for, real_ip]: [Option<&HeaderValue>; 2], peer: IpAddr) -> Vec<IpAddr> {
+    let named = |value| {
+        let addresses = text(value).split(',');
         let addresses = addresses.filter_map(|address| address.trim().parse().ok());
         addresses.collect::<Vec<IpAddr>>()
     };
-    let mut all = named("x-forwarded-for");
-    if let [real] = named("x-real-ip")[..]
+    let mut all = named(forwarded_for);
+    if let [real] = named(real_ip)[..]
         && !all.contains(&real)
     {
         all.push(real);
@@ -239,12 +210,13 @@ mod tests {
                 &["192.0.2.1", "10.0.0.9"],
             ),
         ] {
-            let mut map = HeaderMap::new();
-            for (name, value) in headers {
-                map.append(*name, value.parse().expect("a header value"));
-            }
+            let value = |wanted: &str| {
+                let named = headers.iter().find(|(name, _)| *name == wanted)?;
+                Some(HeaderValue::from_static(named.1))
+            };
+            let named = [value("x-forwarded-for"), value("x-real-ip")];
             let peer = "::ffff:10.0.0.9".parse().expect("an address");
-            let found: Vec<String> = source_ips(&map, peer)
+            let found: Vec<String> = source_ips(named.each_ref().map(Option::as_ref), peer)
                 .iter()
                 .map(ToString::to_string)
                 .collect();
@@ -259,19 +231,15 @@ mod tests {
         let cut = truncated(format!("{usual}b"));
         assert_eq!(cut, format!("{usual}...TRUNCATED"));
         let forwarded = "192.0.2.1,".repeat(9_000);
-        let mut map = HeaderMap::new();
-        map.append(
-            "x-forwarded-for",
-            forwarded.parse().expect("a header value"),
-        );
+        let forwarded = HeaderValue::try_from(forwarded).expect("a header value");
         let peer: IpAddr = "10.0.0.9".parse().expect("an address");
-        let found = source_ips(&map, peer);
+        let found = source_ips([Some(&forwarded), None], peer);
         assert_eq!((found.len(), found.last()), (MAX_SOURCE_IPS, Some(&peer)));
     }
 
     #[test]
     fn times_have_microseconds() {
-        let text = now();
+        let text = micro_time(Timestamp::now());
         assert_eq!(text.len(), "2026-01-01T00:00:00.000000Z".len(), "{text}");
         assert!(text.ends_with('Z'), "{text}");
     }

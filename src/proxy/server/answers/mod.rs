@@ -1,8 +1,13 @@
 //! What every answer gets: the response of an error, what it holds until it was sent, its outcome,
-//! and its audit event.
+//! and the record of its request, with what consumes it.
 
+mod access_log;
 pub(super) mod answer;
-pub(super) mod audit;
+mod audit;
+pub(super) mod cache_status;
+pub(super) mod consumers;
+pub(super) mod ending;
 pub(super) mod held;
 pub(super) mod outcome;
+pub(super) mod record;
 pub(super) mod rescue;

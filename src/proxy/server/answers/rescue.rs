@@ -60,6 +60,11 @@ impl ErrorFormat {
         }
     }
 
+    /// Returns the first `User-Agent` of the request.
+    pub(in crate::server) fn user_agent(&self) -> Option<&HeaderValue> {
+        self.user_agent.as_ref()
+    }
+
     fn format(&self) -> StatusFormat {
         let text = |value: &Option<HeaderValue>| -> Option<String> {
             Some(value.as_ref()?.to_str().ok()?.to_owned())
@@ -82,6 +87,14 @@ pub enum Refused {
 }
 
 impl Refused {
+    /// Returns the limit that the request would exceed, if that is why it is refused.
+    pub fn limit(&self) -> Option<Limit> {
+        match self {
+            Self::Limit(limit) => Some(*limit),
+            Self::Status(_) => None,
+        }
+    }
+
     /// Returns the Status for the client.
     pub fn status(self) -> Status {
         match self {

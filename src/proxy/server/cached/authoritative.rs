@@ -46,6 +46,7 @@ pub async fn read_authoritative(
         .map(|snapshot| Proof {
             snapshot,
             method: ProofMethod::Any,
+            as_of: None,
         });
     let delivery = Delivery::plain(representation);
     let answer = read::read(&read, collection, proof.as_ref(), &delivery, shutdown).await?;

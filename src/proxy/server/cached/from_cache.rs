@@ -19,10 +19,9 @@ use crate::identity::{AccessControl, Caller, Verdict};
 use crate::ledger::{Charge, MemoryKind, Short};
 use crate::limit::Limit;
 use crate::server::access::{verdict, warned};
-use crate::server::answers::answer::Answer;
-use crate::server::answers::audit::{BY_CACHE, audited};
+use crate::server::answers::answer::{Answer, Waits};
 use crate::server::answers::held::Held;
-use crate::server::answers::outcome::Outcome;
+use crate::server::answers::outcome::{Hit, Outcome, UsedProof};
 use crate::server::decide::{Need, Plan, Read, Reason};
 use crate::server::deliver::{
     Delivery, GzipCache, InitialChunkCache, charge_websocket, over_websocket, with_proof_header,
@@ -77,6 +76,17 @@ struct Prepared {
     proof: ProofResult,
 }
 
+impl Prepared {
+    /// Returns the proof that the answer relies on, if it needs one.
+    fn used_proof(&self) -> Option<UsedProof> {
+        let proof = self.proof.as_ref().ok()?.as_ref()?;
+        Some(UsedProof {
+            method: proof.method,
+            as_of: proof.as_of,
+        })
+    }
+}
+
 impl Caches {
     /// Answers `read` from a cache. `handshake` is that of a WATCH over a WebSocket: every other
     /// upgrade is forwarded.
@@ -89,11 +99,15 @@ impl Caches {
         handshake: Option<Handshake>,
         read: &Read,
     ) -> CacheAnswer {
-        let outcome = outcome(read);
         let deadline = self.deadline(read);
         let memory = charge_selection(exchange, read)?;
-        let work = self.prepare(&exchange.info, &exchange.caller, read);
+        let caller = (&*exchange.info, &exchange.caller);
+        let work = self.prepare(caller, read, &mut exchange.waits);
         let mut prepared = in_time(deadline, work).await?;
+        let outcome = Outcome::Cache(Hit {
+            is_json_instead: read.prefers_other_type,
+            proof: prepared.used_proof(),
+        });
         exchange.waiting = prepared.waiting.take();
         let verdict = prepared.verdict;
         let seat = self.in_flight.take(&exchange.info, &exchange.holder())?;
@@ -102,7 +116,6 @@ impl Caches {
             Ok(answer) => answer,
             Err(Miss::Absent(status)) => {
                 let response = warned(exchange.errors.respond(&status), Some(verdict));
-                let response = audited(exchange.audited.take(), response, BY_CACHE);
                 return Ok(Answer::from(response).with_outcome(outcome));
             }
             Err(miss) => return Err(miss),
@@ -114,10 +127,8 @@ impl Caches {
             Some(handshake) => Some((handshake, charge_websocket(&exchange.client)?)),
             None => None,
         };
-        // From here on the audit log has the answer, so this function must not refuse the read.
         let mut answer = answer.with_outcome(outcome);
         let response = warned(answer.response, Some(verdict));
-        let response = audited(exchange.audited.take(), response, BY_CACHE);
         let held = Held {
             seat,
             selection,
@@ -154,19 +165,22 @@ impl Caches {
     }
 
     /// Checks that `caller` may read, acquires an informer for `read`, and proves that its cache
-    /// is fresh.
+    /// is fresh. Notes in `waits` how long that took.
     async fn prepare(
         &self,
-        info: &RequestInfo,
-        caller: &Caller,
+        (info, caller): (&RequestInfo, &Caller),
         read: &Read,
+        waits: &mut Waits,
     ) -> Result<Prepared, Miss> {
         let asked_at = Instant::now();
         // Nothing is looked up or started for a caller that may not read.
         let mut verdict = self.may_read(info, caller, read).await?;
         let judged_at = Instant::now();
+        waits.authorize = judged_at - asked_at;
         let session = self.sessions.read(caller, read);
         let informer = self.informer(info, caller, read).await?;
+        let acquired_at = Instant::now();
+        waits.acquire = acquired_at - judged_at;
         let columns = self.tables.definition_version(read);
         let mut collection = self.tables.collection(read, &informer)?;
         let waiting = self.crowds.wait(caller, read, &informer);
@@ -179,6 +193,7 @@ impl Caches {
         };
         let asked = (proven_since, is_lone);
         let proof = prove(read, asked, &informer, definitions, share).await?;
+        waits.prove = acquired_at.elapsed();
         if let (Some(session), Ok(Some(proof))) = (&session, &proof) {
             self.sessions.shown(session, &informer, proof);
         }
@@ -278,15 +293,6 @@ impl Caches {
         let chunks = compresses.then_some(&self.initial_chunks);
         let (representation, lists) = (read.representation, &self.gzip_cache);
         Delivery::of(exchange, representation, is_websocket, lists, chunks)
-    }
-}
-
-/// Returns the outcome of `read` if the cache answers it.
-fn outcome(read: &Read) -> Outcome {
-    if read.prefers_other_type {
-        Outcome::CacheInJson
-    } else {
-        Outcome::Cache
     }
 }
 

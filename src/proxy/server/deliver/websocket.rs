@@ -22,6 +22,7 @@ use tokio_tungstenite::{WebSocketStream, tungstenite};
 
 use crate::ledger::{Account, Charge, GrowingCharge, MemoryKind, Short, closed};
 use crate::net::{ClientHandle, ServedSocket, Transport};
+use crate::server::answers::ending::sending;
 use crate::server::request::{Exchange, Handshake};
 
 /// Size, in bytes, of the buffer for reading from the client, which usually sends nothing.
@@ -75,7 +76,7 @@ pub(in crate::server) fn over_websocket(
     let payer = account.clone();
     let until_stuck = until_stuck(timeout, shutdown);
     let framing = Framing::of(watch.headers());
-    let events = watch.into_body();
+    let events = sending(watch, None, exchange.ending.clone()).into_body();
     shutdown.spawn(async move {
         match upgrade.await {
             Ok(connection) => tokio::select! {

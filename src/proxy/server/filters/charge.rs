@@ -57,10 +57,15 @@ pub(super) async fn charge<F: Future<Output = Answer>>(
         Err(short) => return exchange.refuse(short),
     };
     let errors = exchange.errors.clone();
-    let answer = next(exchange).await;
+    let mut answer = next(exchange).await;
     drop(body);
-    charged(answer, &account, charges, requested, abort)
-        .unwrap_or_else(|short| errors.refuse(&short.into()).into())
+    if let Err(short) = charge_answer(&mut answer, &account, charges, requested, abort) {
+        let Answer {
+            response, outcome, ..
+        } = Answer::refused(&errors, &short.into());
+        (answer.response, answer.outcome) = (response, outcome);
+    }
+    answer
 }
 
 /// Returns the bytes of all names and values.
@@ -87,32 +92,34 @@ fn charges_of(account: &Arc<Account>, head: u64) -> Result<(Charge, Charge), Sho
     Ok((stream, chunks))
 }
 
-/// Makes the body of `answer` own the charges.
+/// Makes the body of `answer` own the charges, or gives them to `answer`.
 ///
 /// # Errors
 /// If the account has no room for what the answer holds.
-fn charged(
-    answer: Answer,
+fn charge_answer(
+    answer: &mut Answer,
     account: &Arc<Account>,
     (stream, chunks): (Charge, Charge),
     requested: Requested,
     abort: Option<Abort>,
-) -> Result<Answer, Short> {
+) -> Result<(), Short> {
     let is_forwarded = matches!(answer.outcome, Outcome::Forwarded(_));
+    let is_refused = matches!(answer.outcome, Outcome::KeptRefusal | Outcome::Rejected(_));
     if requested.is_watch && !is_forwarded && answer.response.status().is_success() {
         // The head of the request is not held.
         drop((stream, chunks));
-        let watch = account.charge(MemoryKind::Watch, WATCH_BYTES)?;
-        return Ok(answer.map(|response| guarded(response, Some(watch))));
+        answer.charge = Some(account.charge(MemoryKind::Watch, WATCH_BYTES)?);
+        return Ok(());
     }
     let gzip = answer
         .has_compressor
         .then(|| account.charge(MemoryKind::Gzip, COMPRESSOR_BYTES));
     let gzip = gzip.transpose()?;
     // The charge ends when the ledger drops the compressor with the body.
-    let mut answer = answer.map(|response| guarded(response, gzip));
+    answer.replace(|response| guarded(response, gzip));
     if answer.response.body().is_end_stream() {
-        return Ok(answer.map(|response| guarded(response, Some(stream))));
+        answer.charge = Some(stream);
+        return Ok(());
     }
     let length = answer.response.body().size_hint().upper();
     let window = length.unwrap_or(u64::MAX).min(upstream::STREAM_WINDOW);
@@ -122,10 +129,12 @@ fn charged(
         chunks,
         snapshot: answer.snapshot.take(),
         window: if is_forwarded { window } else { 0 },
-        has_minimum_rate: !requested.is_long_running || answer.outcome == Outcome::Rejected,
+        has_minimum_rate: !requested.is_long_running || is_refused,
         abort,
     };
-    Ok(answer.map(|response| response.map(|body| body::boxed(RevocableBody::new(body, reader)))))
+    let revocable = |body| body::boxed(RevocableBody::new(body, reader));
+    answer.replace(|response| response.map(revocable));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -138,6 +147,14 @@ mod tests {
     use super::*;
     use crate::ledger::{Ledger, Limits};
     use crate::net::ClientHandle;
+    use crate::server::Reason;
+    use crate::server::answers::ending::sending;
+    use crate::server::answers::outcome::Hit;
+
+    const CACHE: Outcome = Outcome::Cache(Hit {
+        is_json_instead: false,
+        proof: None,
+    });
 
     const PODS: &str = "/api/v1/pods";
     const WATCH: &str = "/api/v1/pods?watch=1";
@@ -165,8 +182,8 @@ mod tests {
                 ..Answer::from(response).with_outcome(outcome)
             }
         };
-        let answer = charge(exchange(account, path, body::empty()), next);
-        answer.await.response
+        let answer = charge(exchange(account, path, body::empty()), next).await;
+        sending(answer.response, answer.charge, None)
     }
 
     fn used(ledger: &Ledger, kind: MemoryKind) -> u64 {
@@ -181,9 +198,9 @@ mod tests {
         let ledger = Ledger::new(limits);
         let account = ledger.open_account();
         for (path, outcome, has_compressor, kind) in [
-            (PODS, Outcome::Cache, false, MemoryKind::Body),
-            (WATCH, Outcome::Cache, false, MemoryKind::Watch),
-            (PODS, Outcome::Cache, true, MemoryKind::Gzip),
+            (PODS, CACHE, false, MemoryKind::Body),
+            (WATCH, CACHE, false, MemoryKind::Watch),
+            (PODS, CACHE, true, MemoryKind::Gzip),
         ] {
             let mut unread = Vec::new();
             let refused = loop {
@@ -253,7 +270,7 @@ mod tests {
         let limits = Limits::new(Some(1 << 30), None, 64 << 10);
         let ledger = Ledger::new(limits);
         let account = ledger.open_account();
-        let forwarded = Outcome::Forwarded(crate::server::Reason::Unknown);
+        let forwarded = Outcome::forwarded(Reason::Unknown);
         let pod = "/api/v1/namespaces/n/pods/p";
         let short = send(Some(&account), pod, forwarded, false).await;
         let log = send(Some(&account), &format!("{pod}/log"), forwarded, false).await;
@@ -266,7 +283,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_an_account_nothing_is_charged() {
-        let mut response = send(None, PODS, Outcome::Cache, false).await;
+        let mut response = send(None, PODS, CACHE, false).await;
         let whole = response.body_mut().frame().now_or_never().flatten();
         let whole = whole.expect("a frame").expect("no error");
         assert_eq!(whole.data_ref().map(Bytes::len), Some(100 << 10));

@@ -49,14 +49,17 @@ mod tests {
 
     use super::*;
     use crate::server::Reason;
+    use crate::server::answers::outcome::Hit;
 
     #[test]
     fn only_large_answers_of_ours_are_compressed() {
-        let forwarded = Outcome::Forwarded(Reason::Consistent);
+        let forwarded = Outcome::forwarded(Reason::Consistent);
+        let refused = Outcome::Rejected(None);
+        let cache = Outcome::Cache(Hit::default());
         for (length, outcome, expected) in [
-            (GZIP_THRESHOLD, Outcome::Rejected, false),
-            (GZIP_THRESHOLD + 1, Outcome::Rejected, true),
-            (GZIP_THRESHOLD + 1, Outcome::Cache, true),
+            (GZIP_THRESHOLD, refused, false),
+            (GZIP_THRESHOLD + 1, refused, true),
+            (GZIP_THRESHOLD + 1, cache, true),
             (GZIP_THRESHOLD + 1, forwarded, false),
         ] {
             let response = Response::new(body::full(vec![b'a'; length as usize]));

@@ -10,7 +10,7 @@ use std::future::Future;
 
 use http::Response;
 use kubefan_core::body::Body;
-pub use trace::RequestMetrics;
+pub use trace::{Records, RequestMetrics};
 pub use web_pages::WebPageRules;
 pub(super) use web_pages::refusal_reason;
 
@@ -20,7 +20,7 @@ use super::request::Exchange;
 /// Passes `exchange` through all filters to `handler`, and returns the response for the client.
 pub(super) async fn answer_through_filters<F: Future<Output = Answer>>(
     exchange: Box<Exchange>,
-    metrics: &RequestMetrics,
+    records: &Records,
     web_pages: WebPageRules,
     handler: impl FnOnce(Box<Exchange>) -> F,
 ) -> Response<Body> {
@@ -28,5 +28,5 @@ pub(super) async fn answer_through_filters<F: Future<Output = Answer>>(
     let recovering = |exchange| recover::recover(exchange, own_pages);
     let compressing = |exchange| gzip::compress(exchange, recovering);
     let charging = |exchange| charge::charge(exchange, compressing);
-    trace::trace(exchange, metrics, charging).await
+    trace::trace(exchange, records, charging).await
 }

@@ -1,17 +1,32 @@
 //! Counts, times and logs every request, and gives it an audit ID.
 
+use std::sync::Arc;
+
 use http::header::Entry;
-use http::{HeaderValue, Request, Response, Uri};
+use http::{HeaderValue, Request, Response, StatusCode};
+use jiff::Timestamp;
 use kubefan_core::body::Body;
 use kubefan_core::telemetry::{Registry, SECONDS_BUCKETS};
-use percent_encoding::percent_decode_str;
 use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Instant;
 
 use crate::server::answers::answer::Answer;
+use crate::server::answers::cache_status;
+use crate::server::answers::consumers::Consumers;
+use crate::server::answers::ending::{Ending, sending};
+use crate::server::answers::record::{Arrival, LoggedHeaders, Record};
 use crate::server::request::Exchange;
 
 const AUDIT_ID: &str = "audit-id";
+
+/// What the record of each request is for. Cheap to clone.
+#[derive(Clone)]
+pub struct Records {
+    pub(crate) metrics: RequestMetrics,
+    pub(crate) consumers: Consumers,
+    /// Whether answers have the header `Cache-Status`.
+    pub(crate) has_cache_status: bool,
+}
 
 /// Number and duration of all requests.
 #[derive(Clone)]
@@ -39,67 +54,125 @@ impl RequestMetrics {
         }
     }
 
-    fn observe(&self, verb: &str, answer: &Answer, started: Instant) {
-        let outcome = answer.outcome.name();
-        let (group, resource) = match &answer.resource {
+    fn observe(&self, record: &Record) {
+        let (verb, outcome) = (record.arrival.info.verb.label(), record.outcome.name());
+        let (group, resource) = match &record.resource {
             Some(gvr) => (gvr.group.as_str(), gvr.resource.as_str()),
             None => ("", ""),
         };
-        let code = answer.response.status();
-        let labels = [
-            verb,
-            group,
-            resource,
-            outcome,
-            answer.outcome.reason(),
-            code.as_str(),
-        ];
-        self.requests.with_label_values(&labels).inc();
+        let reason = record.outcome.reason();
+        let code = record.status.as_str();
+        self.requests
+            .with_label_values(&[verb, group, resource, outcome, reason, code])
+            .inc();
         self.seconds
             .with_label_values(&[verb, outcome])
-            .observe(started.elapsed().as_secs_f64());
+            .observe(record.time_to_head.as_secs_f64());
+    }
+}
+
+impl Records {
+    /// Creates the records for `metrics`, and for the header `Cache-Status` unless the answers have
+    /// none.
+    pub(in crate::server) fn new(metrics: RequestMetrics, has_cache_status: bool) -> Self {
+        Self {
+            metrics,
+            consumers: Consumers::default(),
+            has_cache_status,
+        }
     }
 }
 
 /// Counts, times and logs the request, and gives it an audit ID.
 pub(super) async fn trace<F: Future<Output = Answer>>(
     mut exchange: Box<Exchange>,
-    metrics: &RequestMetrics,
+    records: &Records,
     next: impl FnOnce(Box<Exchange>) -> F,
 ) -> Response<Body> {
-    let started = Instant::now();
-    let audit_id = audit_id(&mut exchange.request);
-    let method = exchange.request.method().clone();
-    let uri = exchange.request.uri().clone();
-    let verb = exchange.info.verb.label();
+    let consumers = &records.consumers;
+    let is_held = !consumers.are_none();
+    let arrival = arrival(&mut exchange, is_held);
+    let ending = is_held.then(|| Arc::new(Ending::new(consumers.clone())));
+    exchange.ending = ending.clone();
     let answer = next(exchange).await;
-    metrics.observe(verb, &answer, started);
-    let mut response = answer.response;
-    tracing::debug!(
-        %method,
-        path = uri.path(),
-        query = printable_query(&uri),
-        code = response.status().as_u16(),
-        outcome = answer.outcome.name(),
-        reason = answer.outcome.reason(),
-        milliseconds = started.elapsed().as_millis() as u64,
-        audit_id = audit_id.to_str().unwrap_or_default(),
-        "request"
-    );
+    let Answer {
+        mut response,
+        outcome,
+        resource,
+        caller,
+        waits,
+        charge,
+        ..
+    } = answer;
+    let record = Record {
+        time_to_head: arrival.began.elapsed(),
+        status: response.status(),
+        arrival,
+        outcome,
+        resource,
+        caller,
+        waits,
+    };
+    records.metrics.observe(&record);
+    log(&record);
+    let audit_id = record.arrival.audit_id.clone();
     response.headers_mut().entry(AUDIT_ID).or_insert(audit_id);
-    response
+    if records.has_cache_status {
+        cache_status::append(response.headers_mut(), record.outcome);
+    }
+    let mut ending = ending.filter(|_| consumers.want(&record));
+    if let Some(ending) = &ending {
+        ending.begin(record);
+    }
+    // The task of an upgraded connection owns the ending, too. It outlives the empty body.
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        ending = None;
+    }
+    sending(response, charge, ending)
 }
 
-/// Returns the query for the log. For programs behind the API server's proxy it is empty, because
-/// their queries may contain secrets.
-fn printable_query(uri: &Uri) -> &str {
-    // The API server decodes the path before it reads it.
-    let path = percent_decode_str(uri.path()).decode_utf8_lossy();
-    if path.split('/').any(|segment| segment == "proxy") {
-        ""
-    } else {
-        uri.query().unwrap_or_default()
+/// Notes what is known of the request of `exchange`, and gives it an audit ID.
+fn arrival(exchange: &mut Exchange, is_held: bool) -> Arrival {
+    let began = Instant::now();
+    let audit_id = audit_id(&mut exchange.request);
+    let request = &exchange.request;
+    let header = |name: &str| request.headers().get(name).cloned();
+    let headers = is_held.then(|| {
+        Box::new(LoggedHeaders {
+            forwarded_for: header("x-forwarded-for"),
+            real_ip: header("x-real-ip"),
+            trace_parent: header("traceparent"),
+        })
+    });
+    Arrival {
+        info: Arc::clone(&exchange.info),
+        method: request.method().clone(),
+        uri: request.uri().clone(),
+        protocol: request.version(),
+        user_agent: exchange.errors.user_agent().cloned(),
+        audit_id,
+        peer: exchange.client.peer.address.ip(),
+        began,
+        time: Timestamp::now(),
+        headers,
     }
+}
+
+fn log(record: &Record) {
+    let Record {
+        arrival, outcome, ..
+    } = record;
+    tracing::debug!(
+        method = %arrival.method,
+        path = arrival.uri.path(),
+        query = arrival.printable_query(),
+        code = record.status.as_u16(),
+        outcome = outcome.name(),
+        reason = outcome.reason(),
+        milliseconds = record.time_to_head.as_millis() as u64,
+        audit_id = arrival.audit_id.to_str().unwrap_or_default(),
+        "request"
+    );
 }
 
 /// Returns the audit ID that the client sent, or a new one. It is set in the request, so that the
@@ -125,19 +198,6 @@ mod tests {
     use kubefan_core::body;
 
     use super::*;
-
-    #[test]
-    fn the_query_of_a_proxied_request_is_not_printed_however_its_path_is_written() {
-        for (uri, expected) in [
-            ("/api/v1/pods?limit=1", "limit=1"),
-            ("/api/v1/namespaces/a/pods/b/proxy/?pw=x", ""),
-            ("/api/v1/namespaces/a/pods/b/%70roxy/?pw=x", ""),
-            ("/%70%72oxy/?pw=x", ""),
-        ] {
-            let uri = uri.parse().expect("a URI");
-            assert_eq!(printable_query(&uri), expected, "{uri}");
-        }
-    }
 
     #[test]
     fn an_empty_audit_id_is_replaced() {

@@ -1,6 +1,7 @@
 //! Exchange: a request, and what kubefan has found out about it.
 
 use std::mem;
+use std::sync::Arc;
 
 use http::Request;
 use kubefan_core::api::Query;
@@ -10,8 +11,9 @@ use kubefan_core::body::Body;
 use super::RequestInfo;
 use crate::identity::Caller;
 use crate::net::ClientHandle;
-use crate::server::answers::answer::Answer;
-use crate::server::answers::audit::AuditedRequest;
+use crate::server::answers::answer::{Answer, Waits};
+use crate::server::answers::ending::Ending;
+use crate::server::answers::outcome::Call;
 use crate::server::answers::rescue::{ErrorFormat, Refused};
 use crate::server::limits::crowds::WaitingRead;
 use crate::server::limits::in_flight::Holder;
@@ -21,19 +23,23 @@ use crate::server::limits::shares::RequestShare;
 pub(in crate::server) struct Exchange {
     /// The request, until it is forwarded.
     pub(in crate::server) request: Request<Body>,
-    pub(in crate::server) info: RequestInfo,
+    pub(in crate::server) info: Arc<RequestInfo>,
     /// Where the request came from.
     pub(in crate::server) client: ClientHandle,
     /// The format of an error.
     pub(in crate::server) errors: ErrorFormat,
     /// Who sent the request. Until kubefan has determined that, only the API server can judge it.
     pub(in crate::server) caller: Caller,
-    /// The event for the audit log, if there is one.
-    pub(in crate::server) audited: Option<AuditedRequest>,
     /// The place among the requests of the user, if kubefan has determined the user.
     pub(in crate::server) share: Option<RequestShare>,
     /// Counts the read as waiting until the head of its answer is there, if crowds are counted.
     pub(in crate::server) waiting: Option<WaitingRead>,
+    /// How long the stages for a read from a cache took.
+    pub(in crate::server) waits: Waits,
+    /// What came of forwarding the request.
+    pub(in crate::server) call: Call,
+    /// The end of the answer, if something wants the record of the request then.
+    pub(in crate::server) ending: Option<Arc<Ending>>,
 }
 
 impl Exchange {
@@ -46,14 +52,20 @@ impl Exchange {
         let client = request.extensions_mut().remove::<ClientHandle>();
         let query = request.uri().query().unwrap_or_default();
         Box::new(Self {
-            info: RequestInfo::parse(request.method(), request.uri().path(), query),
+            info: Arc::new(RequestInfo::parse(
+                request.method(),
+                request.uri().path(),
+                query,
+            )),
             client: client.expect("net adds it to every request"),
             errors: ErrorFormat::of(&request),
             request,
             caller: Caller::Unknown,
-            audited: None,
             share: None,
             waiting: None,
+            waits: Waits::default(),
+            call: Call::default(),
+            ending: None,
         })
     }
 
@@ -75,6 +87,6 @@ impl Exchange {
 
     /// Returns kubefan's own answer: `refused` in the format that the request accepts.
     pub(in crate::server) fn refuse(&self, refused: impl Into<Refused>) -> Answer {
-        self.errors.refuse(&refused.into()).into()
+        Answer::refused(&self.errors, &refused.into())
     }
 }

@@ -19,9 +19,8 @@ use crate::identity::{AccessControl, KnownCaller};
 use crate::ledger::{Account, Budget};
 use crate::server::access::{attributes, is_proof, learn_token};
 use crate::server::answers::answer::Answer;
-use crate::server::answers::audit::{BY_KEPT_REFUSAL, audited};
 use crate::server::answers::held::Held;
-use crate::server::answers::outcome::Outcome;
+use crate::server::answers::outcome::{Forwarded, Outcome};
 use crate::server::answers::rescue::FailedForward;
 use crate::server::cached::from_cache::Caches;
 use crate::server::cached::sessions::{Pending, Sessions};
@@ -89,21 +88,25 @@ impl Upstream {
     /// Forwards the request, and returns the API server's answer.
     pub(in crate::server) async fn forward(
         &self,
-        mut exchange: Box<Exchange>,
+        exchange: &mut Exchange,
         forward: Forward,
     ) -> Answer {
-        let outcome = Outcome::Forwarded(forward.reason);
+        let reason = forward.reason;
         let gvr = exchange.info.gvr();
         let is_native =
             gvr.is_some_and(|gvr| self.rest_mapper.with(|mapper| mapper.is_native(&gvr)));
         let answer = if exchange.info.verb.is_read() {
-            let forwarded = self.forward_read(&mut exchange, is_native, forward);
+            let forwarded = self.forward_read(exchange, is_native, forward);
             forwarded.await
         } else {
-            Ok(self.forward_write(&mut exchange, is_native).await)
+            Ok(self.forward_write(exchange, is_native).await)
         };
         match answer {
-            Ok(response) => Answer::from(response).with_outcome(outcome),
+            Ok(response) => {
+                let call = exchange.call;
+                let outcome = Outcome::Forwarded(Forwarded { reason, call });
+                Answer::from(response).with_outcome(outcome)
+            }
             Err(refused) => refused,
         }
     }
@@ -150,8 +153,7 @@ impl Upstream {
             .and_then(|caller| ForbiddenRead::of(&exchange.request, caller));
         let kept = denied.as_ref();
         if let Some(kept) = kept.and_then(|read| self.forbidden.answer(read)) {
-            let answer = audited(exchange.audited.take(), kept, BY_KEPT_REFUSAL);
-            return Err(answer.into());
+            return Err(Answer::from(kept).with_outcome(Outcome::KeptRefusal));
         }
         let seat = self.in_flight.take(&exchange.info, &exchange.holder());
         let mut seat = seat.map_err(|limit| exchange.refuse(limit))?;
@@ -230,10 +232,16 @@ impl Upstream {
                 .await
                 .unwrap_or_else(|_| Err(FailedForward::refused(Status::timeout()))),
         };
-        match document {
-            Some(document) => self.documents.answer(document, forwarded, &exchange.caller),
-            None => forwarded,
-        }
+        let Some(document) = document else {
+            return forwarded;
+        };
+        let answer = self
+            .documents
+            .answer(document, forwarded, &exchange.caller)?;
+        let call = &mut exchange.call;
+        // A document from memory has another status than the 304 or the error of the API server.
+        call.is_remembered = call.status != Some(answer.status());
+        Ok(answer)
     }
 }
 

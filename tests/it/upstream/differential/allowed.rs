@@ -33,7 +33,7 @@ enum AllowedDifference {
     Any,
 }
 
-const HEADERS: [(&str, AllowedDifference, &str); 9] = [
+const HEADERS: [(&str, AllowedDifference, &str); 10] = [
     (
         "date",
         AllowedDifference::AnyValue,
@@ -58,6 +58,11 @@ const HEADERS: [(&str, AllowedDifference, &str); 9] = [
         "x-kubefan-proof",
         AllowedDifference::Any,
         "only kubefan sends it: how it proved that an answer is the most recent state",
+    ),
+    (
+        "cache-status",
+        AllowedDifference::Any,
+        "only kubefan sends it: how it made the answer",
     ),
     (
         "content-length",

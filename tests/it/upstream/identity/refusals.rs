@@ -44,7 +44,8 @@ fn own(answer: &Answer) -> (StatusCode, Bytes, Vec<(String, String)>) {
         (name.as_str().to_owned(), value)
     });
     let is_own = |(name, _): &(String, String)| {
-        !["audit-id", "date"].contains(&name.as_str()) && !name.starts_with("x-kubernetes-pf-")
+        !["audit-id", "cache-status", "date"].contains(&name.as_str())
+            && !name.starts_with("x-kubernetes-pf-")
     };
     let mut headers: Vec<_> = headers.filter(is_own).collect();
     headers.sort();

@@ -1,5 +1,6 @@
 //! Installing and running kubefan: the README's commands, deploy/, wrong settings, and permissions.
 
+mod access_log;
 mod admin;
 mod bad_input;
 mod chart;

@@ -70,7 +70,8 @@ async fn get(client: &Client, path: &str, lines: &[(&'static str, &str)]) -> Ans
 /// Returns the parts of an answer that do not differ from request to request.
 fn shown(answer: &Answer) -> (u16, Vec<(String, String)>, Bytes) {
     let varying = |name: &str| {
-        ["audit-id", "date", "expires", "last-modified"].contains(&name)
+        ["audit-id", "cache-status", "date"].contains(&name)
+            || ["expires", "last-modified"].contains(&name)
             || name.starts_with("x-kubernetes-pf")
             // Chunks or a length: the library decides.
             || name == "content-length"

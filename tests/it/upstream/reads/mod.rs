@@ -1,5 +1,6 @@
 //! Answers to reads: from the cache or forwarded, and their headers, representations and deadlines.
 
+mod cache_status;
 mod deadlines;
 mod deprecated_paths;
 mod documents;

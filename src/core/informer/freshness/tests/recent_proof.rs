@@ -115,7 +115,8 @@ impl World {
 
     /// Returns the version of what the proofs prove for `moment`.
     fn since(&self, moment: Instant) -> Option<u64> {
-        let proven = self.proofs.since(moment, &self.reader)?;
+        let (proven, as_of) = self.proofs.since(moment, &self.reader)?;
+        assert!(as_of >= moment);
         assert!(proven.is_whole());
         assert_eq!(proven.newest_change(), self.newest().newest_change());
         Some(proven.resource_version().0)

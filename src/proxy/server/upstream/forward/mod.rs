@@ -86,8 +86,9 @@ impl Forwarding {
         limit: Option<Arc<Semaphore>>,
         seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, FailedForward> {
-        let answer = self.forward_with(exchange, is_native, limit, seat);
-        answer.await.map_err(|failed| match failed {
+        let answer = self.forward_with(exchange, is_native, limit, seat).await;
+        exchange.call.status = answer.as_ref().ok().map(Response::status);
+        answer.map_err(|failed| match failed {
             ForwardError::Refused(refused) => FailedForward::refused(refused),
             ForwardError::Upstream(error) => {
                 let unreachable_for = self.forwarder.client().unreachable_for();
@@ -126,7 +127,10 @@ impl Forwarding {
                 let audit_id = exchange.request.headers().get(AUDIT_ID).cloned();
                 let account = exchange.client.account.clone();
                 let reads = &self.shared_reads;
-                reads.forward(key, limit, audit_id, account, seat).await?
+                let answer = reads.forward(key, limit, audit_id, account, seat).await;
+                let (response, is_shared) = answer?;
+                exchange.call.is_shared = is_shared;
+                response
             }
             (None, Some(limit)) => self.forward_limited(exchange, identity, limit).await?,
             (None, None) => self.forward_unshared(exchange, identity, None).await?,

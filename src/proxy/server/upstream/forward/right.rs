@@ -11,6 +11,8 @@ use tokio::time::sleep;
 use crate::identity::{AccessControl, Attributes, Caller, KnownCaller, OpenWatch, Verdict};
 use crate::ledger::{Charge, MemoryKind, Short};
 use crate::server::access::attributes;
+use crate::server::answers::ending::Ending;
+use crate::server::answers::record::End;
 use crate::server::request::{Exchange, RequestInfo, Verb};
 
 /// Bytes of attributes that the charge of a watch includes.
@@ -29,6 +31,7 @@ const ASK_AGAIN_AFTER: [Duration; 3] = [
 /// Ends its owner when the caller has lost the right.
 pub(in crate::server) struct Right {
     watch: OpenWatch,
+    ending: Option<Arc<Ending>>,
     /// The charge for attributes with long names or selectors, which are held as long as the right.
     _charge: Option<Charge>,
 }
@@ -64,6 +67,7 @@ impl Right {
         let watch = access.keep_judging(caller, attributes, client.abort.as_ref());
         Ok(watch.map(|watch| Self {
             watch,
+            ending: exchange.ending.clone(),
             _charge: charge,
         }))
     }
@@ -71,7 +75,13 @@ impl Right {
 
 impl BodyGuard for Right {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.watch.poll_end(cx)
+        let lost = self.watch.poll_end(cx);
+        if lost.is_ready()
+            && let Some(ending) = &self.ending
+        {
+            ending.note(End::RightLost);
+        }
+        lost
     }
 
     fn is_held(&self) -> bool {

@@ -144,11 +144,11 @@ impl SharedReads {
     }
 
     /// Returns the answer to the read `key`, from a call to the API server that is sent after this
-    /// function was called. If all callers of the call have a `limit`, the call needs a permit of
-    /// one of these limits, and fails instead of waiting if no permit is free. While a caller waits
-    /// for a permit of a long read, it has no `seat`. An answer that several callers share is
-    /// charged to the `account` of one of them; if there is no memory for the answer, it counts as
-    /// too long to be shared. Cancel safe.
+    /// function was called, and true if other callers get the answer of the same call. If all
+    /// callers of the call have a `limit`, the call needs a permit of one of these limits, and fails
+    /// instead of waiting if no permit is free. While a caller waits for a permit of a long read, it
+    /// has no `seat`. An answer that several callers share is charged to the `account` of one of
+    /// them; if there is no memory for the answer, it counts as too long to be shared. Cancel safe.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl SharedReads {
         audit_id: Option<HeaderValue>,
         account: Option<Arc<Account>>,
         seat: Option<&mut Seat>,
-    ) -> Result<Response<Body>, ForwardError> {
+    ) -> Result<(Response<Body>, bool), ForwardError> {
         let long_reads = &self.inner.long_reads;
         let caller = WaitingCaller {
             number: self.inner.next_caller.fetch_add(1, Ordering::Relaxed),
@@ -169,7 +169,8 @@ impl SharedReads {
             account,
         };
         if let Some(permits) = long_reads.permits(&key) {
-            return self.call_alone(&key, caller, permits, seat).await;
+            let response = self.call_alone(&key, caller, permits, seat).await?;
+            return Ok((response, false));
         }
         match self.shared_call(&key, caller.clone()).await {
             CallResult::Failed(failed) => Err(failed),
@@ -177,16 +178,17 @@ impl SharedReads {
                 status,
                 headers,
                 body,
-            } => Ok(buffered_response(status, &headers, body)),
+            } => Ok((buffered_response(status, &headers, body), true)),
             CallResult::Streamed(response) => {
                 let response = response.lock().take();
-                match response {
-                    Some(response) => Ok(response),
+                let response = match response {
+                    Some(response) => response,
                     None => {
                         let permits = long_reads.remember(&key);
-                        self.call_alone(&key, caller, permits, seat).await
+                        self.call_alone(&key, caller, permits, seat).await?
                     }
-                }
+                };
+                Ok((response, false))
             }
         }
     }

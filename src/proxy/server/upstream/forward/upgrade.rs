@@ -12,6 +12,7 @@ use kubefan_core::upstream::PendingUpgrade;
 use super::forwarded_watch::ForwardedWatch;
 use crate::ledger::{Account, Charge, MemoryKind, closed};
 use crate::net::FileSlot;
+use crate::server::answers::ending::Ending;
 use crate::server::answers::rescue::Refused;
 use crate::server::limits::shares::RequestShare;
 use crate::server::request::Exchange;
@@ -27,6 +28,7 @@ pub(super) struct HeldByUpgrade {
     _share: Option<RequestShare>,
     /// The upgraded connection to the API server is a second file.
     _file: Option<FileSlot>,
+    ending: Option<Arc<Ending>>,
 }
 
 impl HeldByUpgrade {
@@ -40,7 +42,15 @@ impl HeldByUpgrade {
             _charge: client.charge(MemoryKind::Upgrade, UPGRADE_BYTES)?,
             _share: exchange.share.clone(),
             _file: client.connection.take_file()?,
+            ending: exchange.ending.clone(),
         })
+    }
+
+    /// Notes the bytes that the client was sent.
+    fn sent(&self, bytes: u64) {
+        if let Some(ending) = &self.ending {
+            ending.sent(bytes);
+        }
     }
 }
 
@@ -66,20 +76,20 @@ pub(super) fn join_upgrade(
         let joined = poll_fn(|cx| {
             if let Some(watch) = &mut watch {
                 if watch.poll_end(cx).is_ready() {
-                    return Poll::Ready(Ok(()));
+                    return Poll::Ready(Ok(0));
                 }
                 if watch.is_held() {
                     return Poll::Pending;
                 }
             }
-            joined.as_mut().poll(cx).map_ok(drop)
+            joined.as_mut().poll(cx).map_ok(|bytes| bytes.received)
         });
         tokio::select! {
-            joined = joined => {
-                if let Err(error) = joined {
-                    tracing::debug!(%error, "upgraded connection broke");
-                }
-            }
+            joined = joined => match (joined, &held) {
+                (Ok(received), Some(held)) => held.sent(received),
+                (Ok(_), None) => {}
+                (Err(error), _) => tracing::debug!(%error, "upgraded connection broke"),
+            },
             () = not_created => {}
             () = closed(account.as_deref()) => {
                 tracing::debug!("memory is short, and this upgraded connection holds the most");

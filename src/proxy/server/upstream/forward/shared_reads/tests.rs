@@ -81,7 +81,10 @@ impl Upstream {
         let reading = |_| {
             let (reads, limit) = (self.reads.clone(), limit.map(Arc::clone));
             let account = account.map(Arc::clone);
-            tokio::spawn(async move { reads.forward(key(), limit, None, account, None).await })
+            tokio::spawn(async move {
+                let answer = reads.forward(key(), limit, None, account, None).await;
+                answer.map(|(response, _)| response)
+            })
         };
         (0..count).map(reading).collect()
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Permissions of a new file: events name users and objects.
+/// Permissions of a new file: lines name users and objects.
 const MODE: u32 = 0o600;
 /// How often the open file is compared with the file at its path.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,14 +54,14 @@ impl LogFile {
         file.write_all(lines.as_bytes())
     }
 
-    /// Logs a failure, at most once a minute.
-    pub(super) fn report(&mut self, error: &io::Error) {
+    /// Logs a failure of the `log` with this name, at most once a minute.
+    pub(super) fn report(&mut self, log: &str, error: &io::Error) {
         let is_recent = |at: Instant| at.elapsed() < REPORT_INTERVAL;
         if self.reported.is_some_and(is_recent) {
             return;
         }
         self.reported = Some(Instant::now());
-        tracing::warn!(%error, "cannot write the audit log");
+        tracing::warn!(%error, log, "cannot write a log");
     }
 }
 

@@ -23,10 +23,20 @@ const QUEUE: usize = 10_000;
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A log of lines. Dropping it ends its thread when all lines are written.
-pub struct AuditLog {
+pub(crate) struct LineLog {
+    kind: LogKind,
     lines: SyncSender<Message>,
     written: Mutex<Option<oneshot::Receiver<()>>>,
-    metrics: AuditMetrics,
+    metrics: LineMetrics,
+}
+
+/// What the lines of a log are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogKind {
+    /// Audit events of what kubefan answers itself.
+    Audit,
+    /// A line for each request.
+    Access,
 }
 
 enum Message {
@@ -37,13 +47,13 @@ enum Message {
 
 /// Counts the lines that were written, and the lines that were lost.
 #[derive(Clone)]
-struct AuditMetrics {
+struct LineMetrics {
     written: IntCounter,
     dropped: IntCounter,
     failed: IntCounter,
 }
 
-impl AuditLog {
+impl LineLog {
     /// Opens the file at `path`, or standard output if `path` is `-`, and starts the thread that
     /// writes to it. An existing file is continued. Only its owner can read a new file.
     ///
@@ -51,14 +61,14 @@ impl AuditLog {
     ///
     /// # Errors
     /// If the file cannot be opened or the thread cannot be started.
-    pub fn open(path: &Path, registry: &Registry) -> io::Result<Self> {
+    pub(crate) fn open(kind: LogKind, path: &Path, registry: &Registry) -> io::Result<Self> {
         let mut file = LogFile::open(path)?;
-        let metrics = AuditMetrics::new(registry);
+        let metrics = LineMetrics::new(kind, registry);
         let (lines, queue) = sync_channel(QUEUE);
         let (done, written) = oneshot::channel();
         let counted = metrics.clone();
         thread::Builder::new()
-            .name("audit-log".to_owned())
+            .name(kind.name().replace(' ', "-"))
             .spawn(move || {
                 // The channel ends with the last sender.
                 while let Ok(Message::Line(line)) = queue.recv() {
@@ -76,7 +86,7 @@ impl AuditLog {
                         Ok(()) => counted.written.inc_by(lines.len() as u64),
                         Err(error) => {
                             counted.failed.inc_by(lines.len() as u64);
-                            file.report(&error);
+                            file.report(kind.name(), &error);
                         }
                     }
                     if is_over {
@@ -87,6 +97,7 @@ impl AuditLog {
                 done.send(()).ok();
             })?;
         Ok(Self {
+            kind,
             lines,
             written: Mutex::new(Some(written)),
             metrics,
@@ -95,14 +106,14 @@ impl AuditLog {
 
     /// Appends `line`, which ends with a newline. Never waits: if too many lines wait, `line` is
     /// dropped.
-    pub fn append(&self, line: String) {
+    pub(crate) fn append(&self, line: String) {
         if self.lines.try_send(Message::Line(line)).is_err() {
             self.metrics.dropped.inc();
         }
     }
 
     /// Waits until all lines so far are written, at most two seconds. Later lines are dropped.
-    pub async fn finish(&self) {
+    pub(crate) async fn finish(&self) {
         let Some(written) = self.written.lock().take() else {
             return;
         };
@@ -114,19 +125,36 @@ impl AuditLog {
             written.await.ok();
         };
         if timeout(FINISH_TIMEOUT, end).await.is_err() {
-            tracing::warn!("the audit log is too slow; its last lines are lost");
+            let log = self.kind.name();
+            tracing::warn!(log, "a log is too slow; its last lines are lost");
         }
     }
 }
 
-impl AuditMetrics {
-    fn new(registry: &Registry) -> Self {
-        let lines = registry.counter_vec(
-            "kubefan_audit_events_total",
-            "Events for the audit log, by what became of them: written, dropped because the log was \
-             too slow, or failed because it could not be written.",
-            &["result"],
-        );
+impl LogKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Audit => "audit log",
+            Self::Access => "access log",
+        }
+    }
+}
+
+impl LineMetrics {
+    fn new(kind: LogKind, registry: &Registry) -> Self {
+        let (name, help) = match kind {
+            LogKind::Audit => (
+                "kubefan_audit_events_total",
+                "Events for the audit log, by what became of them: written, dropped because the \
+                 log was too slow, or failed because it could not be written.",
+            ),
+            LogKind::Access => (
+                "kubefan_access_log_lines_total",
+                "Lines for the access log, by what became of them: written, dropped because the \
+                 log was too slow, or failed because it could not be written.",
+            ),
+        };
+        let lines = registry.counter_vec(name, help, &["result"]);
         let lines = |result| lines.with_label_values(&[result]);
         Self {
             written: lines("written"),
@@ -148,7 +176,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("audit.log");
         for round in 0..2 {
-            let log = AuditLog::open(&path, &Registry::new()).expect("opened");
+            let log = LineLog::open(LogKind::Audit, &path, &Registry::new()).expect("opened");
             for number in 0..1000 {
                 log.append(format!("{}\n", round * 1000 + number));
             }
@@ -171,7 +199,7 @@ mod tests {
         // Opened for reading too, so that opening it for writing does not wait.
         let reader = fs::OpenOptions::new().read(true).write(true).open(&fifo);
         let reader = reader.expect("opened");
-        let log = AuditLog::open(&fifo, &Registry::new()).expect("opened");
+        let log = LineLog::open(LogKind::Access, &fifo, &Registry::new()).expect("opened");
         let line = format!("{}\n", "x".repeat(1023));
         // The pipe has room for 64 KiB; then the thread waits, and does not take lines.
         for _ in 0..3 * QUEUE {

@@ -1,0 +1,291 @@
+//! The lines of the access log: one for each request, when its answer has ended.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::audit::{micro_time, text, truncated};
+use super::outcome::{Call, Outcome, UsedProof};
+use super::record::{End, Ended, Record};
+
+/// A line. Times are in seconds.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    time: String,
+    #[serde(rename = "auditID")]
+    audit_id: &'a str,
+    #[serde(rename = "traceID", skip_serializing_if = "Option::is_none")]
+    trace_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a str>,
+    #[serde(rename = "sourceIP")]
+    source_ip: IpAddr,
+    verb: &'a str,
+    method: &'a str,
+    path: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    query: &'a str,
+    protocol: String,
+    status: u16,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream_status: Option<u16>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    collapsed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proof: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proof_age: Option<f64>,
+    authorize: f64,
+    acquire: f64,
+    prove: f64,
+    time_to_head: f64,
+    duration: f64,
+    bytes: u64,
+    end: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    error: &'a str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    user_agent: String,
+}
+
+/// Returns the line for a request whose answer has ended.
+pub(super) fn line(record: &Record, ended: &Ended) -> String {
+    let (arrival, waits) = (&record.arrival, &record.waits);
+    let trace_parent = arrival.headers.as_ref();
+    let trace_parent = trace_parent.and_then(|headers| headers.trace_parent.as_ref());
+    let call = match record.outcome {
+        Outcome::Forwarded(forwarded) => forwarded.call,
+        _ => Call::default(),
+    };
+    let proof = match record.outcome {
+        Outcome::Cache(hit) => hit.proof,
+        _ => None,
+    };
+    let head = arrival.began + record.time_to_head;
+    let age = |proof: UsedProof| proof.age(head).map(|age| age.as_secs_f64());
+    let (end, error) = shown_end(&ended.end);
+    let line = Line {
+        time: micro_time(arrival.time),
+        audit_id: text(Some(&arrival.audit_id)),
+        trace_id: trace_id(text(trace_parent)),
+        user: record.user().map(|user| user.name.as_str()),
+        source_ip: arrival.peer.to_canonical(),
+        verb: arrival.info.verb.as_str(),
+        method: arrival.method.as_str(),
+        path: arrival.uri.path(),
+        query: arrival.printable_query(),
+        protocol: format!("{:?}", arrival.protocol),
+        status: record.status.as_u16(),
+        outcome: record.outcome.name(),
+        reason: reason(record.outcome),
+        upstream_status: call.status.map(|status| status.as_u16()),
+        collapsed: call.is_shared,
+        proof: proof.map(|proof| proof.method.name()),
+        proof_age: proof.and_then(age),
+        authorize: waits.authorize.as_secs_f64(),
+        acquire: waits.acquire.as_secs_f64(),
+        prove: waits.prove.as_secs_f64(),
+        time_to_head: record.time_to_head.as_secs_f64(),
+        duration: ended.lasted.as_secs_f64(),
+        bytes: ended.bytes,
+        end,
+        error,
+        user_agent: truncated(text(arrival.user_agent.as_ref()).to_owned()),
+    };
+    let mut line = serde_json::to_string(&line).expect("a line is plain text");
+    line.push('\n');
+    line
+}
+
+/// Returns the reason of the metric, and for a refusal the limit.
+fn reason(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::KeptRefusal => "kept_refusal",
+        Outcome::Rejected(Some(limit)) => limit.name(),
+        Outcome::Cache(_) | Outcome::Forwarded(_) | Outcome::Rejected(None) => outcome.reason(),
+    }
+}
+
+/// Returns how the answer ended, and the error, which may be empty.
+fn shown_end(end: &End) -> (&'static str, &str) {
+    match end {
+        End::Complete => ("complete", ""),
+        End::ClientGone => ("client_gone", ""),
+        End::RightLost => ("right_lost", ""),
+        End::Failed(error) => ("failed", error.as_str()),
+    }
+}
+
+/// Returns the trace ID in a header `traceparent` (W3C Trace Context); `None` if it is not valid.
+/// Later versions may have more fields at the end.
+fn trace_id(trace_parent: &str) -> Option<&str> {
+    let is_hex = |text: &str, length| {
+        let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+        text.len() == length && text.chars().all(is_digit)
+    };
+    let is_id = |text: &str, length| is_hex(text, length) && text.contains(|c: char| c != '0');
+    let mut fields = trace_parent.split('-');
+    let version = fields.next().filter(|version| is_hex(version, 2))?;
+    let trace = fields.next().filter(|trace| is_id(trace, 32))?;
+    fields.next().filter(|parent| is_id(parent, 16))?;
+    fields.next().filter(|flags| is_hex(flags, 2))?;
+    let is_known = match version {
+        "00" => fields.next().is_none(),
+        version => version != "ff",
+    };
+    is_known.then_some(trace)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use http::{HeaderValue, Method, StatusCode, Version};
+    use jiff::Timestamp;
+    use kubefan_core::informer::ProofMethod;
+    use serde_json::Value;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::limit::Limit;
+    use crate::server::Reason;
+    use crate::server::answers::answer::Waits;
+    use crate::server::answers::outcome::{Forwarded, Hit};
+    use crate::server::answers::record::{Arrival, LoggedHeaders};
+    use crate::server::request::RequestInfo;
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+    #[test]
+    fn only_a_valid_header_has_a_trace_id() {
+        for (header, is_valid) in [
+            (format!("00-{TRACE}-b7ad6b7169203331-01"), true),
+            (format!("01-{TRACE}-b7ad6b7169203331-01-more"), true),
+            (format!("00-{TRACE}-b7ad6b7169203331-01-more"), false),
+            (format!("ff-{TRACE}-b7ad6b7169203331-01"), false),
+            (format!("00-{TRACE}-0000000000000000-01"), false),
+            (format!("00-{}-b7ad6b7169203331-01", "0".repeat(32)), false),
+            (
+                format!("00-{}-b7ad6b7169203331-01", TRACE.to_uppercase()),
+                false,
+            ),
+            (format!("00-{TRACE}-b7ad6b7169203331"), false),
+            (format!("00-{TRACE}b-7ad6b7169203331-01"), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(trace_id(&header), is_valid.then_some(TRACE), "{header}");
+        }
+    }
+
+    /// A record of a GET of `target`, one second after its proof.
+    fn record(target: &str, outcome: Outcome) -> Record {
+        let uri: http::Uri = target.parse().expect("a URI");
+        let query = uri.query().unwrap_or_default();
+        let info = RequestInfo::parse(&Method::GET, uri.path(), query);
+        let trace_parent = format!("00-{TRACE}-b7ad6b7169203331-01");
+        let value = |text: &str| HeaderValue::from_str(text).expect("a header value");
+        Record {
+            arrival: Arrival {
+                info: Arc::new(info),
+                method: Method::GET,
+                uri,
+                protocol: Version::HTTP_2,
+                user_agent: Some(value("a \"quoted\" agent")),
+                audit_id: value("mine"),
+                peer: Ipv4Addr::LOCALHOST.into(),
+                began: Instant::now(),
+                time: Timestamp::UNIX_EPOCH,
+                headers: Some(Box::new(LoggedHeaders {
+                    forwarded_for: None,
+                    real_ip: None,
+                    trace_parent: Some(value(&trace_parent)),
+                })),
+            },
+            outcome,
+            resource: None,
+            caller: None,
+            waits: Waits::default(),
+            status: StatusCode::OK,
+            time_to_head: Duration::from_secs(1),
+        }
+    }
+
+    fn parsed(record: &Record, end: End) -> Value {
+        let ended = Ended {
+            bytes: 7,
+            lasted: Duration::from_secs(2),
+            end,
+        };
+        let line = line(record, &ended);
+        assert_eq!(line.matches('\n').count(), 1, "{line}");
+        serde_json::from_str(&line).expect("JSON")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_has_each_fact_once() {
+        let proof = UsedProof {
+            method: ProofMethod::Barrier,
+            as_of: Some(Instant::now()),
+        };
+        let hit = Outcome::Cache(Hit {
+            is_json_instead: false,
+            proof: Some(proof),
+        });
+        let found = parsed(&record("/api/v1/pods?limit=1", hit), End::Complete);
+        let expected = serde_json::json!({
+            "time": "1970-01-01T00:00:00.000000Z",
+            "auditID": "mine",
+            "traceID": TRACE,
+            "sourceIP": "127.0.0.1",
+            "verb": "list",
+            "method": "GET",
+            "path": "/api/v1/pods",
+            "query": "limit=1",
+            "protocol": "HTTP/2.0",
+            "status": 200,
+            "outcome": "cache",
+            "proof": "barrier",
+            "proofAge": 1.0,
+            "authorize": 0.0,
+            "acquire": 0.0,
+            "prove": 0.0,
+            "timeToHead": 1.0,
+            "duration": 2.0,
+            "bytes": 7,
+            "end": "complete",
+            "userAgent": "a \"quoted\" agent",
+        });
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_line_says_why() {
+        let call = Call {
+            status: Some(StatusCode::NOT_FOUND),
+            is_shared: true,
+            is_remembered: false,
+        };
+        let reason = Reason::Consistent;
+        let forwarded = Outcome::Forwarded(Forwarded { reason, call });
+        let limited = Outcome::Rejected(Some(Limit::Streams));
+        for (outcome, expected) in [
+            (forwarded, ["forwarded", "consistent"]),
+            (Outcome::KeptRefusal, ["rejected", "kept_refusal"]),
+            (limited, ["rejected", "streams"]),
+        ] {
+            let end = End::Failed("too slow".to_owned());
+            let found = parsed(&record("/api/v1/pods", outcome), end);
+            assert_eq!(["outcome", "reason"].map(|key| &found[key]), expected);
+            let is_forwarded = outcome == forwarded;
+            assert_eq!(found["upstreamStatus"] == 404, is_forwarded, "{found}");
+            assert_eq!(found["collapsed"] == true, is_forwarded, "{found}");
+            assert_eq!([&found["end"], &found["error"]], ["failed", "too slow"]);
+        }
+    }
+}
