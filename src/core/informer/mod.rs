@@ -48,7 +48,7 @@ mod wire_shape;
 pub use bridges::BridgeLimits;
 pub use config::Config;
 pub use freshness::{
-    Freshness, FreshnessMetrics, FreshnessPolicies, FreshnessPolicy, Proof, ProofError,
+    Freshness, FreshnessMetrics, FreshnessPolicies, FreshnessPolicy, Proof, ProofCall, ProofError,
     ProofMethod, ProofRequest,
 };
 pub use hooks::{Failure, Hooks, TransformId};
