@@ -10,6 +10,8 @@ pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent"
 /// What other tracing systems add to it. kubefan passes it on unchanged.
 pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
+/// The version that the specification excludes.
+const INVALID_VERSION: u128 = 0xff;
 /// The bit of the flags that says that the sender records its span.
 const SAMPLED: u8 = 1;
 
@@ -58,31 +60,26 @@ impl SpanContext {
 }
 
 impl Parent {
-    /// Reads the span of the client. Returns `None` if there is none, or if the header is not valid
-    /// or not of version 00. Then a new trace begins, as the specification says.
+    /// Reads the span of the client. Returns `None` if there is none, or if the header is not valid.
+    /// Then a new trace begins, as the specification says. Later versions may have more parts.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut lines = headers.get_all(TRACEPARENT).iter();
         let line = lines.next().filter(|_| lines.next().is_none())?;
-        let [version, trace, span, flags] = parts(line.to_str().ok()?)?;
-        if version != "00" {
+        let mut parts = line.to_str().ok()?.split('-');
+        let mut next = |digits| number(parts.next()?, digits);
+        let (version, trace, span, flags) = (next(2)?, next(32)?, next(16)?, next(2)?);
+        let has_more = parts.next().is_some();
+        if version == INVALID_VERSION || version == 0 && has_more {
             return None;
         }
-        let flags = number(flags, 2)?;
         Some(Self {
             span: SpanContext {
-                trace: TraceId::new(number(trace, 32)?)?,
-                span: SpanId::new(u64::try_from(number(span, 16)?).ok()?)?,
+                trace: TraceId::new(trace)?,
+                span: SpanId::new(u64::try_from(span).ok()?)?,
             },
             is_sampled: flags & u128::from(SAMPLED) != 0,
         })
     }
-}
-
-/// Returns the four parts of `text`, which are separated by hyphens.
-fn parts(text: &str) -> Option<[&str; 4]> {
-    let mut parts = text.split('-');
-    let found = [parts.next()?, parts.next()?, parts.next()?, parts.next()?];
-    parts.next().is_none().then_some(found)
 }
 
 /// Returns the number with exactly `digits` hexadecimal digits, in lower case.
@@ -117,7 +114,9 @@ mod tests {
             // The second bit says that the trace's id is random. The others are reserved.
             (format!("00-{trace}-{span}-03"), Some(true)),
             (format!("00-{trace}-{span}-fe"), Some(false)),
-            (format!("01-{trace}-{span}-01"), None),
+            (format!("01-{trace}-{span}-01"), Some(true)),
+            (format!("01-{trace}-{span}-00-more"), Some(false)),
+            (format!("01-{trace}-{span}-01more"), None),
             (format!("ff-{trace}-{span}-01"), None),
             (format!("0-{trace}-{span}-01"), None),
             (format!("00-{trace}-{span}-1"), None),

@@ -17,7 +17,7 @@ mod request_trace;
 mod sampling;
 mod span;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,14 +25,13 @@ use std::time::Duration;
 use collector::Collector;
 pub use collector::{HeadersError, TracesError};
 pub use config::Config;
-use context::Parent;
-pub(crate) use context::{SpanContext, TRACEPARENT, TRACESTATE};
+pub(crate) use context::{Parent, SpanContext, TRACEPARENT, TRACESTATE};
 use exporter::Exporter;
-use http::Request;
+use http::HeaderMap;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::telemetry::Registry;
 use queue::SpanQueue;
-pub(crate) use request_trace::{RequestTrace, SharedCall};
+pub(crate) use request_trace::{Notes, RequestTrace, SharedCall};
 pub use sampling::Rate;
 pub(crate) use span::{Span, SpanKind, Value};
 use tokio::time::timeout;
@@ -86,18 +85,17 @@ impl Traces {
         }
     }
 
-    /// Decides whether `request` is recorded, and begins its trace if so. `is_tls` is true if its
-    /// connection is encrypted.
-    pub(crate) fn begin<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Arc<RequestTrace>> {
+    /// Decides whether a request with `headers` is recorded, and begins its trace if so. `is_tls` is
+    /// true if its connection is encrypted.
+    pub(crate) fn begin(&self, headers: &HeaderMap, is_tls: bool) -> Option<Arc<RequestTrace>> {
         if !self.inner.rate.selects(rand::random()) {
             return None;
         }
-        let parent = Parent::of(request.headers());
+        let parent = Parent::of(headers);
         if parent.is_some_and(|parent| !parent.is_sampled) {
             return None;
         }
-        let trace = RequestTrace::new(self.clone(), request, parent, is_tls);
-        Some(Arc::new(trace))
+        Some(Arc::new(RequestTrace::new(self.clone(), parent, is_tls)))
     }
 
     /// Sends `spans`, which belong together, to the collector later. Never waits: if too many spans

@@ -3,7 +3,7 @@
 //! There are no span objects while a request is answered. Its stages note times here, and the spans
 //! are made at the end, from these notes and from the record of the request.
 
-use http::{HeaderMap, Request, StatusCode, Version};
+use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -23,15 +23,16 @@ pub(crate) struct RequestTrace {
     pub(crate) clock: Clock,
     /// Whether the client's connection is encrypted.
     pub(crate) is_tls: bool,
-    pub(crate) version: Version,
     notes: Mutex<Notes>,
 }
 
 /// What the stages of a request have noted.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
-    /// When the request was forwarded, and when the head of the answer was there.
-    pub(crate) forwarded: Option<(Instant, Instant)>,
+    /// When the request was forwarded.
+    pub(crate) forwarded: Option<Instant>,
+    /// When the head of the API server's answer was there, or the call had failed.
+    pub(crate) answered: Option<Instant>,
     /// The call to the API server that also answered other requests.
     pub(crate) shared_call: Option<SpanContext>,
     /// The proof of the cache, which other reads may have used, too.
@@ -51,13 +52,8 @@ pub(crate) struct SharedCall {
 // === impl RequestTrace ===
 
 impl RequestTrace {
-    /// Begins the trace of `request`, or continues that of `parent`.
-    pub(super) fn new<B>(
-        traces: Traces,
-        request: &Request<B>,
-        parent: Option<Parent>,
-        is_tls: bool,
-    ) -> Self {
+    /// Begins a trace, or continues that of `parent`.
+    pub(super) fn new(traces: Traces, parent: Option<Parent>, is_tls: bool) -> Self {
         let parent = parent.map(|parent| parent.span);
         let root = parent.map_or_else(SpanContext::new_trace, SpanContext::sibling);
         Self {
@@ -67,7 +63,6 @@ impl RequestTrace {
             root,
             clock: Clock::now(),
             is_tls,
-            version: request.version(),
             notes: Mutex::default(),
         }
     }
@@ -81,9 +76,14 @@ impl RequestTrace {
         }
     }
 
-    /// Notes that the request was forwarded at `began`, and that the head of its answer is there.
-    pub(crate) fn forwarded(&self, began: Instant) {
-        self.notes.lock().forwarded = Some((began, Instant::now()));
+    /// Notes that the request is forwarded now.
+    pub(crate) fn forwarded(&self) {
+        self.notes.lock().forwarded = Some(Instant::now());
+    }
+
+    /// Notes that the head of the API server's answer is there, or that the call has failed.
+    pub(crate) fn answered(&self) {
+        self.notes.lock().answered = Some(Instant::now());
     }
 
     /// Notes the call that also answered other requests.
@@ -143,11 +143,4 @@ impl Drop for SharedCall {
             is_error: self.status.is_none_or(|status| status.is_server_error()),
         }]);
     }
-}
-
-/// Returns the trace of a recorded request, for the tests of what is made from it.
-#[cfg(test)]
-pub(crate) fn for_tests(traces: &Traces, parent: Option<Parent>) -> RequestTrace {
-    let request = Request::new(());
-    RequestTrace::new(traces.clone(), &request, parent, false)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1::Builder;
@@ -38,8 +38,8 @@ struct Answer {
 }
 
 /// A collector, and the traces that are sent to it.
-struct World {
-    traces: Traces,
+pub(crate) struct World {
+    pub(crate) traces: Traces,
     /// What the collector has received.
     received: UnboundedReceiver<(Parts, ExportTraceServiceRequest)>,
     /// The next answers of the collector. It answers 200 if there is none.
@@ -74,7 +74,7 @@ impl Answer {
 }
 
 impl World {
-    fn new(rate: u32) -> Self {
+    pub(crate) fn new(rate: u32) -> Self {
         Self::with_headers(rate, None)
     }
 
@@ -148,6 +148,12 @@ impl World {
     }
 }
 
+/// Returns the spans that wait in the queue of `traces`.
+pub(crate) fn waiting(traces: &Traces) -> Vec<Span> {
+    let batch = traces.inner.queue.take();
+    batch.map_or_else(Vec::new, |batch| batch.spans.clone())
+}
+
 fn spans_in(message: &ExportTraceServiceRequest) -> usize {
     let scopes = message.resource_spans.iter().flat_map(|of| &of.scope_spans);
     scopes.map(|scope| scope.spans.len()).sum()
@@ -164,7 +170,7 @@ fn counts(metrics: &TraceMetrics) -> [u64; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spans_are_sent_in_batches_over_one_connection() {
+async fn spans_are_sent_in_batches_with_the_headers_of_the_file() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "authorization: Bearer x\n").expect("written");
     let mut world = World::with_headers(0, Some(file.path().to_owned()));
@@ -332,14 +338,14 @@ async fn a_client_can_lower_the_rate_but_not_raise_it() {
         ),
         (Some(format!("00-{trace}-0000000000000000-01")), true, false),
     ] {
-        let mut request = Request::new(());
+        let mut headers = HeaderMap::new();
         if let Some(text) = &traceparent {
             let value = HeaderValue::try_from(text).expect("a header value");
-            request.headers_mut().insert(TRACEPARENT, value);
+            headers.insert(TRACEPARENT, value);
         }
-        let begun = all.traces.begin(&request, false);
+        let begun = all.traces.begin(&headers, false);
         assert_eq!(begun.is_some(), is_recorded, "{traceparent:?}");
-        assert!(none.traces.begin(&request, false).is_none());
+        assert!(none.traces.begin(&headers, false).is_none());
         let Some(begun) = begun else { continue };
         let has_trace = format!("{:032x}", begun.root.trace) == trace;
         assert_eq!(has_trace, is_continued, "{traceparent:?}");
