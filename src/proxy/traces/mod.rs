@@ -1,7 +1,7 @@
 //! Traces: spans of requests, sent to a collector of OpenTelemetry by OTLP over HTTP.
 //!
 //! [`Traces`] decides at the head of a request whether the request is recorded. If not, nothing
-//! else happens. If so, the request has a [`RequestTrace`], and its spans are made when it has
+//! else happens. If so, the request has a `RequestTrace`, and its spans are made when it has
 //! ended. They wait in a queue, which a background task empties with kubefan's own HTTP client.
 //!
 //! The messages of OTLP are few and do not change, so they are encoded here (`otlp.rs`); the tests

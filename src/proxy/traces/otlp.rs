@@ -152,7 +152,7 @@ mod tests {
         let [outer, inner] = &scope.spans[..] else {
             panic!("{decoded:?}");
         };
-        assert_eq!(outer.trace_id, [&[0, 0, 0, 7][..], &[0; 12]].concat());
+        assert_eq!(outer.trace_id, [&[0_u8, 0, 0, 7][..], &[0; 12]].concat());
         assert_eq!(outer.span_id, [0, 0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(outer.parent_span_id, [0, 0, 0, 0, 0, 0, 0, 2]);
         assert_eq!(outer.name, "GET");

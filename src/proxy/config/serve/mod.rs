@@ -4,13 +4,13 @@ mod access;
 mod admin;
 mod certificate;
 mod checker;
+mod collector;
 mod expansion;
 mod exposure;
 mod limits;
 mod resources;
 mod rules;
 mod tls;
-mod traces;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;

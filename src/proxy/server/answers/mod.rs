@@ -11,5 +11,4 @@ pub(super) mod held;
 pub(super) mod outcome;
 pub(super) mod record;
 pub(super) mod rescue;
-mod route;
 pub(super) mod spans;

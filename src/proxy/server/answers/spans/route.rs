@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::record::Record;
+use crate::server::answers::record::Record;
 use crate::server::request::{RequestInfo, Verb};
 
 /// The subresources that are shown. Clients can write anything in their place.

@@ -3,16 +3,18 @@
 //! They have no names of objects or users, no queries and no addresses, because readers of traces
 //! may have fewer rights than readers of the cluster.
 
+mod route;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
 use http::Version;
 use kubefan_core::informer::Proof;
+use route::{method, route};
 use tokio::time::Instant;
 
 use super::outcome::Outcome;
 use super::record::{End, Ended, Record};
-use super::route::{method, route};
 use crate::traces::{Notes, RequestTrace, Span, SpanContext, SpanKind, Value};
 
 /// A stage that took less has no span, because nothing was waited for.
