@@ -9,6 +9,7 @@
 //! - [`net`]: listeners, TLS and connections.
 //! - [`identity`]: who a caller is, and what it may read.
 //! - `line_log`: logs of lines, such as the audit log.
+//! - [`traces`]: spans of requests, for a collector of OpenTelemetry.
 //! - [`server`]: the request path; its documentation is a map of it.
 //! - [`config`]: the settings, from files, flags and variables.
 //! - [`app`]: starts and stops the parts of the program.
@@ -27,3 +28,4 @@ mod line_log;
 pub mod net;
 pub mod process;
 pub mod server;
+pub mod traces;

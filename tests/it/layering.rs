@@ -41,8 +41,8 @@ pub(crate) const CRATES: &[(&str, &[&str])] = &[
     (
         "proxy",
         &[
-            "limit", "ledger", "bill", "net", "identity", "line_log", "server", "config", "app",
-            "process",
+            "limit", "ledger", "bill", "net", "identity", "line_log", "traces", "server", "config",
+            "app", "process",
         ],
     ),
     (

@@ -23,4 +23,5 @@ mod repository; // the files of this checkout, read as text
 mod sim_end_to_end; // the simulator as a program, alone and behind kubefan
 mod start; // what a start waits for, what ends it, and signals meanwhile
 mod support; // servers, clients and proxies that the tests use
+mod traces; // the spans that a collector gets, and the context that the API server gets
 mod upstream; // kubefan against a real kube-apiserver

@@ -35,6 +35,11 @@ pub use negotiate::{
     MetaVersion, Negotiated, ReadVerb, Representation, View, negotiate, negotiate_json,
 };
 pub use protobuf::protobuf_to_json;
+/// For the spans of the proxy.
+#[doc(hidden)]
+pub use protobuf::{
+    Field as ProtobufField, Fields as ProtobufFields, put_bytes, put_fixed64, put_number,
+};
 pub use status::decode_status;
 pub use status_format::StatusFormat;
 pub use table::{

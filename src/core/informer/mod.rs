@@ -50,7 +50,7 @@ pub use bridges::BridgeLimits;
 pub use cache_name::CacheName;
 pub use config::Config;
 pub use freshness::{
-    Freshness, FreshnessMetrics, FreshnessPolicies, FreshnessPolicy, Proof, ProofError,
+    Freshness, FreshnessMetrics, FreshnessPolicies, FreshnessPolicy, Proof, ProofCall, ProofError,
     ProofMethod, ProofRequest,
 };
 pub use hooks::{Failure, Hooks, TransformId};

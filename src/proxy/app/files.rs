@@ -16,14 +16,15 @@ use crate::identity::AuthorityFiles;
 use crate::line_log::{LineLog, LogKind};
 use crate::net::Acceptor;
 use crate::server::Consumers;
+use crate::traces::Traces;
 
-/// The certificates of the listeners, the authorities in files, and the logs of requests.
+/// The certificates of the listeners, the authorities in files, and the logs and traces of requests.
 pub(super) struct Files {
     pub(super) certificate: Option<Certificate>,
     pub(super) admin_certificate: Option<Certificate>,
     /// The authorities of client certificates, unless no listener asks for such certificates.
     pub(super) authorities: Option<AuthorityFiles>,
-    /// The logs, which get the records of requests.
+    /// The logs and the traces, which get the records of requests.
     pub(super) logs: Consumers,
 }
 
@@ -47,6 +48,7 @@ impl Files {
             let logs = Consumers {
                 audit: open(LogKind::Audit, "--audit-log-path", &given.audit_log)?,
                 access_log: open(LogKind::Access, "--access-log-path", &given.access_log)?,
+                traces: None,
             };
             Ok(Self {
                 certificate,
@@ -63,6 +65,23 @@ impl Files {
             files.authorities = Some(sources.read().await?);
         }
         Ok(files)
+    }
+
+    /// Starts to send spans, if `config` names a collector.
+    ///
+    /// # Errors
+    /// If a file that it needs can't be used.
+    pub(super) async fn start_traces(
+        &mut self,
+        config: &ServeConfig,
+        registry: &Registry,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<()> {
+        if let Some(config) = config.traces.clone() {
+            let traces = Traces::start(config, registry, shutdown).await;
+            self.logs.traces = Some(traces.context("--tracing-endpoint")?);
+        }
+        Ok(())
     }
 
     /// Returns the TLS acceptors of the listeners that authenticate callers. These listeners may

@@ -89,8 +89,9 @@ impl App {
         let socket = bind("--listen", config.listen).await?;
         let admin_socket = bind("--admin-listen", config.admin.listen).await?;
         let registry = Registry::new();
-        let files = Files::read(&config, &registry).await?;
+        let mut files = Files::read(&config, &registry).await?;
         let shutdown = Shutdown::new(config.shutdown.clone());
+        files.start_traces(&config, &registry, &shutdown).await?;
         let threads = serving_threads(config.threads, &shutdown)?;
         files.watch(&shutdown).await?;
         files.request_client_certificates(&config);

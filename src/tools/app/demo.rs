@@ -267,6 +267,7 @@ async fn kubefan(config: &DemoConfig, inner: &Kubeconfig) -> anyhow::Result<App>
         },
         audit_log: None,
         access_log: None,
+        traces: None,
         tls: Tls::Plain,
         access: identity::Config::default(),
         authorities: Some(identity::AuthoritySources::default()),

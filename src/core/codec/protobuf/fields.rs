@@ -8,7 +8,7 @@ pub(crate) const RESOURCE_VERSION: u32 = 6;
 pub(crate) const ANNOTATIONS: u32 = 12;
 
 /// An iterator over a message's fields. It ends after the first malformed field.
-pub(crate) struct Fields<'a> {
+pub struct Fields<'a> {
     message: &'a [u8],
     /// The number of bytes of the message that were read.
     pub(super) at: usize,
@@ -16,8 +16,9 @@ pub(crate) struct Fields<'a> {
 
 /// One field of a message.
 #[derive(Clone, Copy)]
-pub(crate) struct Field<'a> {
-    pub(crate) number: u32,
+pub struct Field<'a> {
+    /// The number of the field in its message.
+    pub number: u32,
     pub(super) value: Value<'a>,
     /// The field's bytes in the message: tag, length if any, and value.
     pub(crate) whole: &'a [u8],
@@ -31,7 +32,8 @@ pub(super) enum Value<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(crate) fn new(message: &'a [u8]) -> Self {
+    /// Creates an iterator over the fields of `message`.
+    pub fn new(message: &'a [u8]) -> Self {
         Self { message, at: 0 }
     }
 
@@ -99,7 +101,11 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Field<'a> {
-    pub(crate) fn bytes(&self) -> Result<&'a [u8], Error> {
+    /// Returns the value: bytes, a text or a message.
+    ///
+    /// # Errors
+    /// [`Error::Protobuf`] if the value is a number.
+    pub fn bytes(&self) -> Result<&'a [u8], Error> {
         match self.value {
             Value::Bytes(bytes) => Ok(bytes),
             _ => Err(Error::Protobuf("field has another wire type")),
@@ -110,7 +116,11 @@ impl<'a> Field<'a> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Error::Utf8)
     }
 
-    pub(crate) fn number_value(&self) -> Result<u64, Error> {
+    /// Returns the value, which is a varint.
+    ///
+    /// # Errors
+    /// [`Error::Protobuf`] if the value is something else.
+    pub fn number_value(&self) -> Result<u64, Error> {
         match self.value {
             Value::Varint(value) => Ok(value),
             _ => Err(Error::Protobuf("field has another wire type")),

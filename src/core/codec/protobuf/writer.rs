@@ -71,7 +71,7 @@ pub(crate) fn put_prefix(buffer: &mut Vec<u8>, number: u32, length: usize) {
 }
 
 /// Appends a field whose value is bytes, text or a message.
-pub(crate) fn put_bytes(buffer: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub fn put_bytes(buffer: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_prefix(buffer, number, bytes.len());
     buffer.extend_from_slice(bytes);
 }
@@ -86,9 +86,15 @@ pub(crate) fn texts<const N: usize>(texts: [&str; N]) -> Vec<u8> {
 }
 
 /// Appends a field whose value is a varint.
-pub(crate) fn put_number(buffer: &mut Vec<u8>, number: u32, value: u64) {
+pub fn put_number(buffer: &mut Vec<u8>, number: u32, value: u64) {
     put_varint(buffer, u64::from(number << 3));
     put_varint(buffer, value);
+}
+
+/// Appends a field whose value has eight bytes.
+pub fn put_fixed64(buffer: &mut Vec<u8>, number: u32, value: u64) {
+    put_varint(buffer, u64::from(number << 3 | 1));
+    buffer.extend_from_slice(&value.to_le_bytes());
 }
 
 /// Returns the bytes of an envelope before its content, which has `raw_length` bytes.

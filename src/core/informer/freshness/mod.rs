@@ -86,7 +86,7 @@ pub use metrics::FreshnessMetrics;
 pub use plan::ProofRequest;
 pub use policy::{FreshnessPolicies, FreshnessPolicy};
 use proof::Proofs;
-pub use proof::{Proof, ProofError, ProofMethod};
+pub use proof::{Proof, ProofCall, ProofError, ProofMethod};
 use prover::Prover;
 use recent_proof::RecentProof;
 use tokio::sync::{Semaphore, oneshot};
@@ -217,6 +217,7 @@ impl<P: FreshnessProbe> Freshness<P> {
                 snapshot: inner.prover.reader.snapshot()?,
                 method: ProofMethod::Any,
                 as_of: None,
+                call: None,
             }),
             FreshnessPolicy::Bounded(bound) => {
                 let recent = inner.recent_proof.within(bound, &inner.prover.reader);
@@ -423,6 +424,7 @@ impl<P: FreshnessProbe> Inner<P> {
             snapshot,
             method: ProofMethod::Recent,
             as_of: Some(as_of),
+            call: None,
         })
     }
 
@@ -461,6 +463,7 @@ impl<P: FreshnessProbe> Inner<P> {
             snapshot,
             method: ProofMethod::InformerList,
             as_of: Some(began),
+            call: None,
         })
     }
 
@@ -468,6 +471,7 @@ impl<P: FreshnessProbe> Inner<P> {
         let requested_at = Instant::now();
         let lists = requests.len();
         let proofs = self.prover.prove(requests).await;
+        let proofs = proofs.map(|proofs| proofs.made_by(&ProofCall::since(requested_at)));
         self.prover.metrics.count_all(&proofs);
         let proven: Vec<_> = match &proofs {
             Ok(Proofs::Shared(proof)) => vec![proof],
@@ -492,7 +496,10 @@ impl<P: FreshnessProbe> Inner<P> {
     /// misses is not counted as a failure, because the API server answers instead.
     async fn run_soon(self: Arc<Self>) -> Result<Proof, ProofError> {
         let requested_at = Instant::now();
-        let proof = self.prover.prove_soon().await;
+        let mut proof = self.prover.prove_soon().await;
+        if let Ok(proof) = &mut proof {
+            proof.call = Some(ProofCall::since(requested_at));
+        }
         if let Ok(Proof { snapshot, .. }) = &proof {
             self.prover.metrics.count(&proof);
             self.recent_proof.show(snapshot);

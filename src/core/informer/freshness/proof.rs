@@ -1,7 +1,8 @@
 //! The result of a proof of freshness: a proven snapshot and the method, or an error.
 
+use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::time::Instant;
 
@@ -20,6 +21,19 @@ pub struct Proof {
     /// The snapshot has all writes that were acknowledged before this moment. `None` with
     /// [`ProofMethod::Any`], which proves nothing.
     pub as_of: Option<Instant>,
+    /// The calls to the API server that made the proof. All reads that waited for them have the
+    /// same value. `None` if the proof needed no call.
+    pub call: Option<Arc<ProofCall>>,
+}
+
+/// The calls to the API server that made a proof.
+#[derive(Debug)]
+pub struct ProofCall {
+    /// When the proof began.
+    pub began: Instant,
+    /// When the proof was there.
+    pub ended: Instant,
+    note: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 /// The method of a proof.
@@ -80,7 +94,25 @@ pub(super) enum Proofs {
     Scoped(Arc<HashMap<ProofRequest, Result<Proof, ProofError>>>),
 }
 
-// === impl ProofMethod, Proofs ===
+// === impl ProofCall, ProofMethod, Proofs ===
+
+impl ProofCall {
+    /// Creates the calls of a proof that began at `began`, and is there now.
+    pub(super) fn since(began: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            began,
+            ended: Instant::now(),
+            note: OnceLock::new(),
+        })
+    }
+
+    /// Returns what the first reader that called this method has made of these calls, such as a
+    /// name for them. `None` if it is of another type.
+    pub fn note_once<T: Any + Copy + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<T> {
+        let note = self.note.get_or_init(|| Box::new(make()));
+        note.downcast_ref().copied()
+    }
+}
 
 impl ProofMethod {
     /// Returns the name of the method in the header
@@ -97,6 +129,22 @@ impl ProofMethod {
 }
 
 impl Proofs {
+    /// Returns these proofs, which `call` has made.
+    pub(super) fn made_by(self, call: &Arc<ProofCall>) -> Self {
+        let of_call = |mut proof: Proof| {
+            proof.call = Some(Arc::clone(call));
+            proof
+        };
+        match self {
+            Self::Shared(proof) => Self::Shared(of_call(proof)),
+            Self::Scoped(proofs) => {
+                let proofs = Arc::unwrap_or_clone(proofs).into_iter();
+                let proofs = proofs.map(|(request, proof)| (request, proof.map(of_call)));
+                Self::Scoped(Arc::new(proofs.collect()))
+            }
+        }
+    }
+
     /// Returns the proof for `request`, which was one of the requests.
     pub(super) fn of(&self, request: &ProofRequest) -> Result<Proof, ProofError> {
         match self {
@@ -116,6 +164,15 @@ mod tests {
 
     use super::*;
     use crate::upstream::{PROOF_HEADER, unproven_method};
+
+    #[test]
+    fn the_first_reader_notes_something_for_all() {
+        let call = ProofCall::since(Instant::now());
+        for number in 1..3_u32 {
+            assert_eq!(call.note_once(|| number), Some(1));
+        }
+        assert_eq!(call.note_once(|| "another type"), None);
+    }
 
     #[test]
     fn a_kubefan_in_front_believes_only_proofs_for_its_requests() {

@@ -378,6 +378,7 @@ impl<P: FreshnessProbe> Prover<P> {
             snapshot: self.reader.proven_at(snapshot, list.version, selection),
             method: ProofMethod::VerificationList,
             as_of: Some(start.began),
+            call: None,
         }
     }
 
@@ -505,6 +506,7 @@ impl Start {
             snapshot,
             method: ProofMethod::Barrier,
             as_of: Some(self.began),
+            call: None,
         }
     }
 }

@@ -468,6 +468,30 @@ async fn a_proxy_tunnels_to_the_server() {
 }
 
 #[tokio::test]
+async fn a_file_of_authorities_is_used_instead_of_those_of_the_system() {
+    let server = TestServer::tls(describe_identity).await;
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let connect = async |authorities: &str| {
+        std::fs::write(file.path(), authorities).expect("a file of authorities");
+        let config = ClientConfig {
+            server: Some(server.url.clone()),
+            ca_file: Some(file.path().to_owned()),
+            ..ClientConfig::default()
+        };
+        Client::connect(config).await
+    };
+    let client = connect(server.authority()).await.expect("a client");
+    let response = client.request(Identity::Kubefan, get("/api")).await;
+    assert_eq!(response.expect("an answer").status(), 200);
+    let error = connect("nothing").await.expect_err("no certificate");
+    let expected = format!(
+        "certificate authorities {}: there is no certificate in it",
+        file.path().display()
+    );
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
 async fn reloading_takes_up_new_credentials_for_the_same_server() {
     let server = TestServer::plain(describe_identity).await;
     let file = tempfile::NamedTempFile::new().expect("a file");

@@ -17,6 +17,9 @@ pub struct ClientConfig {
     pub server: Option<String>,
     /// A file with a bearer token, in place of the kubeconfig's credentials.
     pub token_file: Option<PathBuf>,
+    /// A file with certificate authorities (PEM), in place of the kubeconfig's. Without both, those
+    /// of the system are used. The file is read again from time to time.
+    pub ca_file: Option<PathBuf>,
     /// Time limit for the headers of an answer to one of kubefan's own calls. It does not limit the
     /// requests of callers. Default is 10 s.
     pub answer_timeout: Duration,
@@ -36,6 +39,7 @@ impl Default for ClientConfig {
             context: None,
             server: None,
             token_file: None,
+            ca_file: None,
             answer_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(3),
             ping_timeout: Duration::from_secs(5),

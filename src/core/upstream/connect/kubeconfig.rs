@@ -22,6 +22,7 @@ use super::stack::Stack;
 use super::transport::dedicated::ConnectionOpener;
 use super::transport::health::{Health, Pings};
 use super::transport::{OwnConnections, Stacks, Transport};
+use crate::body::BoxError;
 
 /// A validated kubeconfig, and its origin for error messages.
 pub(in crate::upstream) struct LoadedConfig {
@@ -48,7 +49,7 @@ fn invalid(origin: &str, problem: String) -> ConnectError {
 
 fn read(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let Some(server) = &config.server else {
-        return Ok(find_config(config)?.with_overrides(config));
+        return find_config(config)?.with_overrides(config);
     };
     let origin = format!("server {server}");
     let parsed: Result<Uri, _> = server.parse();
@@ -60,7 +61,7 @@ fn read(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
         (None, None) => LoadedConfig::new(origin, Config::new(url), None)?,
         _ => find_config(config)?.with_server(origin, url)?,
     };
-    Ok(loaded.with_overrides(config))
+    loaded.with_overrides(config)
 }
 
 fn find_config(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
@@ -142,15 +143,24 @@ impl LoadedConfig {
         Self::new(origin, self.config, None)
     }
 
-    fn with_overrides(mut self, config: &ClientConfig) -> Self {
+    fn with_overrides(mut self, config: &ClientConfig) -> Result<Self, ConnectError> {
         self.pings = Pings::of(config);
+        if let Some(path) = &config.ca_file {
+            let unusable = |error: BoxError| {
+                let origin = format!("certificate authorities {}", path.display());
+                invalid(&origin, one_line(&*error))
+            };
+            let certificates = server_certificate::read_certificates(path).map_err(unusable)?;
+            self.config.root_cert = Some(certificates);
+            self.config.root_cert_file = Some(path.clone());
+        }
         if let Some(path) = &config.token_file {
             self.config.auth_info = AuthInfo {
                 token_file: Some(path.display().to_string()),
                 ..AuthInfo::default()
             };
         }
-        self
+        Ok(self)
     }
 
     pub(in crate::upstream) fn server(&self) -> &Uri {

@@ -144,6 +144,12 @@ impl TestServer {
         self.client_as(json!({}), json!({})).await
     }
 
+    /// The CA of this server's certificate, as PEM.
+    pub(in crate::upstream) fn authority(&self) -> &str {
+        let certificates = self.certificates.as_ref().expect("a server with TLS");
+        &certificates.authority
+    }
+
     /// A user for a kubeconfig, with a client certificate that this server trusts.
     pub(in crate::upstream) fn certificate_user(&self) -> Value {
         let certificates = self.certificates.as_ref().expect("a server with TLS");

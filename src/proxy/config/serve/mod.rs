@@ -4,6 +4,7 @@ mod access;
 mod admin;
 mod certificate;
 mod checker;
+mod collector;
 mod expansion;
 mod exposure;
 mod limits;
@@ -30,7 +31,7 @@ pub use tls::{Tls, default_tls_dir};
 use super::problem::Problem;
 use super::settings::Settings;
 use super::sources::Sources;
-use crate::{identity, ledger, net, server};
+use crate::{identity, ledger, net, server, traces};
 
 /// A checked configuration of `kubefan serve`.
 #[derive(Clone, Debug)]
@@ -66,6 +67,8 @@ pub struct ServeConfig {
     pub audit_log: Option<PathBuf>,
     /// The file for a line about each request; `-` for standard output, `None` for no access log.
     pub access_log: Option<PathBuf>,
+    /// The collector of traces; `None` for no traces.
+    pub traces: Option<traces::Config>,
     /// Whether clients connect with TLS, and the certificate that they get.
     pub tls: Tls,
     /// How callers are authenticated and authorized.
@@ -105,6 +108,7 @@ pub(super) fn check(
     let authorities = checker.authorities(&access);
     let resources = checker.resources();
     let rules = checker.rules(variable);
+    let traces = checker.traces();
     if !problems.is_empty() {
         return None;
     }
@@ -124,6 +128,7 @@ pub(super) fn check(
         informer: informers(settings, &memory),
         audit_log: settings.audit.log_path.clone(),
         access_log: settings.log.access_log_path.clone(),
+        traces,
         tls,
         access: with_budgets(access, &memory),
         authorities,

@@ -62,6 +62,9 @@ pub(super) struct Settings {
     /// The audit log of the requests that caches answer.
     #[schemars(extend("x-heading" = "Audit log"))]
     pub(super) audit: Audit,
+    /// Traces of requests, which are sent to a collector of OpenTelemetry.
+    #[schemars(extend("x-heading" = "Traces"))]
+    pub(super) tracing: Tracing,
     /// Which resources are cached, and for how long.
     #[schemars(extend("x-heading" = "Caches"))]
     pub(super) cache: Cache,
@@ -109,6 +112,34 @@ pub(super) struct Audit {
         "x-page" = "operating.md#audit-log"
     ))]
     pub(super) log_path: Option<PathBuf>,
+}
+
+/// Traces of requests, which are sent to a collector of OpenTelemetry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Tracing {
+    /// URL to which spans of requests are sent by OTLP over HTTP, such as
+    /// http://localhost:4318/v1/traces. It is used with its path as it is. Default: no traces.
+    #[schemars(extend(
+        "x-flag" = "--tracing-endpoint URL",
+        "x-variable" = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "x-page" = "operating.md#traces"
+    ))]
+    pub(super) endpoint: Option<String>,
+    /// Of a million requests, how many are recorded on average. Requests whose clients say that they
+    /// are not sampled are not recorded.
+    #[schemars(extend(
+        "x-flag" = "--tracing-sampling-rate-per-million COUNT",
+        "x-range" = "from 0 to 1000000"
+    ))]
+    pub(super) sampling_rate_per_million: u32,
+    /// Certificate authorities (PEM) of `tracing.endpoint`. Default: those of the system.
+    #[schemars(extend("x-flag" = "--tracing-ca-file FILE"))]
+    pub(super) ca_file: Option<PathBuf>,
+    /// File with headers for `tracing.endpoint`, such as those with credentials: a line "Name: value"
+    /// for each. It is read for each request. Default: none.
+    #[schemars(extend("x-flag" = "--tracing-headers-file FILE"))]
+    pub(super) headers_file: Option<PathBuf>,
 }
 
 /// How kubefan shuts down.
@@ -191,6 +222,17 @@ impl Default for Upstream {
             context: None,
             ping_interval: Period(client.ping_interval),
             ping_timeout: Period(client.ping_timeout),
+        }
+    }
+}
+
+impl Default for Tracing {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            sampling_rate_per_million: 10_000,
+            ca_file: None,
+            headers_file: None,
         }
     }
 }

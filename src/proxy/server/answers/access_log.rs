@@ -16,7 +16,7 @@ struct Line<'a> {
     #[serde(rename = "auditID")]
     audit_id: &'a str,
     #[serde(rename = "traceID", skip_serializing_if = "Option::is_none")]
-    trace_id: Option<&'a str>,
+    trace_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'a str>,
     #[serde(rename = "sourceIP")]
@@ -55,8 +55,10 @@ struct Line<'a> {
 /// Returns the line for a request whose answer has ended.
 pub(super) fn line(record: &Record, ended: &Ended) -> String {
     let (arrival, waits) = (&record.arrival, &record.waits);
-    let trace_parent = arrival.headers.as_ref();
-    let trace_parent = trace_parent.and_then(|headers| headers.trace_parent.as_ref());
+    let recorded = arrival.trace.as_ref().map(|trace| trace.root);
+    let headers = arrival.headers.as_ref();
+    let parent = headers.and_then(|headers| headers.trace_parent);
+    let span = recorded.or(parent.map(|parent| parent.span));
     let call = match record.outcome {
         Outcome::Forwarded(forwarded) => forwarded.call,
         _ => Call::default(),
@@ -71,7 +73,7 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
     let line = Line {
         time: micro_time(arrival.time),
         audit_id: text(Some(&arrival.audit_id)),
-        trace_id: trace_id(text(trace_parent)),
+        trace_id: span.map(|span| format!("{:032x}", span.trace)),
         user: record.user().map(|user| user.name.as_str()),
         source_ip: arrival.peer.to_canonical(),
         verb: arrival.info.verb.as_str(),
@@ -120,33 +122,13 @@ fn shown_end(end: &End) -> (&'static str, &str) {
     }
 }
 
-/// Returns the trace ID in a header `traceparent` (W3C Trace Context); `None` if it is not valid.
-/// Later versions may have more fields at the end.
-fn trace_id(trace_parent: &str) -> Option<&str> {
-    let is_hex = |text: &str, length| {
-        let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
-        text.len() == length && text.chars().all(is_digit)
-    };
-    let is_id = |text: &str, length| is_hex(text, length) && text.contains(|c: char| c != '0');
-    let mut fields = trace_parent.split('-');
-    let version = fields.next().filter(|version| is_hex(version, 2))?;
-    let trace = fields.next().filter(|trace| is_id(trace, 32))?;
-    fields.next().filter(|parent| is_id(parent, 16))?;
-    fields.next().filter(|flags| is_hex(flags, 2))?;
-    let is_known = match version {
-        "00" => fields.next().is_none(),
-        version => version != "ff",
-    };
-    is_known.then_some(trace)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
     use std::sync::Arc;
     use std::time::Duration;
 
-    use http::{HeaderValue, Method, StatusCode, Version};
+    use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
     use jiff::Timestamp;
     use kubefan_core::informer::ProofMethod;
     use serde_json::Value;
@@ -159,37 +141,18 @@ mod tests {
     use crate::server::answers::outcome::{Forwarded, Hit};
     use crate::server::answers::record::{Arrival, LoggedHeaders};
     use crate::server::request::RequestInfo;
+    use crate::traces::{Parent, TRACEPARENT};
 
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
-
-    #[test]
-    fn only_a_valid_header_has_a_trace_id() {
-        for (header, is_valid) in [
-            (format!("00-{TRACE}-b7ad6b7169203331-01"), true),
-            (format!("01-{TRACE}-b7ad6b7169203331-01-more"), true),
-            (format!("00-{TRACE}-b7ad6b7169203331-01-more"), false),
-            (format!("ff-{TRACE}-b7ad6b7169203331-01"), false),
-            (format!("00-{TRACE}-0000000000000000-01"), false),
-            (format!("00-{}-b7ad6b7169203331-01", "0".repeat(32)), false),
-            (
-                format!("00-{}-b7ad6b7169203331-01", TRACE.to_uppercase()),
-                false,
-            ),
-            (format!("00-{TRACE}-b7ad6b7169203331"), false),
-            (format!("00-{TRACE}b-7ad6b7169203331-01"), false),
-            (String::new(), false),
-        ] {
-            assert_eq!(trace_id(&header), is_valid.then_some(TRACE), "{header}");
-        }
-    }
 
     /// A record of a GET of `target`, one second after its proof.
     fn record(target: &str, outcome: Outcome) -> Record {
         let uri: http::Uri = target.parse().expect("a URI");
         let query = uri.query().unwrap_or_default();
         let info = RequestInfo::parse(&Method::GET, uri.path(), query);
-        let trace_parent = format!("00-{TRACE}-b7ad6b7169203331-01");
         let value = |text: &str| HeaderValue::from_str(text).expect("a header value");
+        let trace_parent = value(&format!("00-{TRACE}-b7ad6b7169203331-01"));
+        let headers = HeaderMap::from_iter([(TRACEPARENT, trace_parent)]);
         Record {
             arrival: Arrival {
                 info: Arc::new(info),
@@ -204,8 +167,9 @@ mod tests {
                 headers: Some(Box::new(LoggedHeaders {
                     forwarded_for: None,
                     real_ip: None,
-                    trace_parent: Some(value(&trace_parent)),
+                    trace_parent: Parent::of(&headers),
                 })),
+                trace: None,
             },
             outcome,
             resource: None,

@@ -8,6 +8,7 @@ use http::Response;
 use kubefan_core::api::GroupVersionResource;
 use kubefan_core::body;
 use kubefan_core::body::Body;
+use tokio::time::Instant;
 
 use super::outcome::Outcome;
 use super::rescue::{ErrorFormat, Refused};
@@ -39,6 +40,8 @@ pub(in crate::server) struct Answer {
 /// How long the stages for a read from a cache took, as far as they were completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::server) struct Waits {
+    /// When the first of them began. `None` if the request was no read from a cache.
+    pub(in crate::server) began: Option<Instant>,
     /// Until the API server's decision about the caller's right was known.
     pub(in crate::server) authorize: Duration,
     /// Until there was an informer that could answer.

@@ -11,3 +11,4 @@ pub(super) mod held;
 pub(super) mod outcome;
 pub(super) mod record;
 pub(super) mod rescue;
+pub(super) mod spans;

@@ -19,6 +19,7 @@ use super::answer::Waits;
 use super::outcome::Outcome;
 use crate::identity::{KnownCaller, User};
 use crate::server::request::RequestInfo;
+use crate::traces::{Parent, RequestTrace};
 
 /// What is known of a request when it arrives.
 pub(in crate::server) struct Arrival {
@@ -37,15 +38,18 @@ pub(in crate::server) struct Arrival {
     pub(in crate::server) began: Instant,
     /// The same moment by the clock of the machine.
     pub(in crate::server) time: Timestamp,
-    /// `None` if no consumer needs them.
+    /// `None` if no log needs them.
     pub(in crate::server) headers: Option<Box<LoggedHeaders>>,
+    /// Set if the request is recorded.
+    pub(in crate::server) trace: Option<Arc<RequestTrace>>,
 }
 
 /// Headers of a request that are only logged. Clients can write anything there.
 pub(in crate::server) struct LoggedHeaders {
     pub(in crate::server) forwarded_for: Option<HeaderValue>,
     pub(in crate::server) real_ip: Option<HeaderValue>,
-    pub(in crate::server) trace_parent: Option<HeaderValue>,
+    /// The client's span, if it has one.
+    pub(in crate::server) trace_parent: Option<Parent>,
 }
 
 /// A request, and the head of its answer.

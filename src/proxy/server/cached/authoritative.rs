@@ -47,6 +47,7 @@ pub async fn read_authoritative(
             snapshot,
             method: ProofMethod::Any,
             as_of: None,
+            call: None,
         });
     let delivery = Delivery::plain(representation);
     let answer = read::read(&read, collection, proof.as_ref(), &delivery, shutdown).await?;

@@ -22,6 +22,7 @@ use crate::server::access::{verdict, warned};
 use crate::server::answers::answer::{Answer, Waits};
 use crate::server::answers::held::Held;
 use crate::server::answers::outcome::{Hit, Outcome, UsedProof};
+use crate::server::answers::spans;
 use crate::server::decide::{Need, Plan, Read, Reason};
 use crate::server::deliver::{
     Delivery, GzipCache, InitialChunkCache, charge_websocket, over_websocket, with_proof_header,
@@ -104,6 +105,9 @@ impl Caches {
         let caller = (&*exchange.info, &exchange.caller);
         let work = self.prepare(caller, read, &mut exchange.waits);
         let mut prepared = in_time(deadline, work).await?;
+        if let (Some(trace), Ok(Some(proof))) = (&exchange.trace, &prepared.proof) {
+            spans::proven(trace, proof);
+        }
         let outcome = Outcome::Cache(Hit {
             is_json_instead: read.prefers_other_type,
             proof: prepared.used_proof(),
@@ -173,6 +177,7 @@ impl Caches {
         waits: &mut Waits,
     ) -> Result<Prepared, Miss> {
         let asked_at = Instant::now();
+        waits.began = Some(asked_at);
         // Nothing is looked up or started for a caller that may not read.
         let mut verdict = self.may_read(info, caller, read).await?;
         let judged_at = Instant::now();

@@ -19,6 +19,7 @@ use crate::server::answers::consumers::Consumers;
 use crate::server::answers::ending::{Ending, sending};
 use crate::server::answers::record::{Arrival, LoggedHeaders, Record};
 use crate::server::request::Exchange;
+use crate::traces::Parent;
 
 const AUDIT_ID: &str = "audit-id";
 
@@ -133,8 +134,8 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
     next: impl FnOnce(Box<Exchange>) -> F,
 ) -> Response<Body> {
     let consumers = &records.consumers;
-    let is_held = !consumers.are_none();
-    let arrival = arrival(&mut exchange, is_held);
+    let arrival = arrival(&mut exchange, consumers);
+    let is_held = arrival.headers.is_some() || arrival.trace.is_some();
     let ending = is_held.then(|| Arc::new(Ending::new(consumers.clone())));
     exchange.ending = ending.clone();
     let answer = next(exchange).await;
@@ -174,17 +175,21 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
     sending(response, charge, ending)
 }
 
-/// Notes what is known of the request of `exchange`, and gives it an audit ID.
-fn arrival(exchange: &mut Exchange, is_held: bool) -> Arrival {
+/// Notes what is known of the request of `exchange`, and gives it an audit ID. Decides whether the
+/// request is recorded.
+fn arrival(exchange: &mut Exchange, consumers: &Consumers) -> Arrival {
     let began = Instant::now();
     let audit_id = audit_id(&mut exchange.request);
     let request = &exchange.request;
+    let (traces, is_tls) = (consumers.traces.as_ref(), exchange.client.peer.tls);
+    let trace = traces.and_then(|traces| traces.begin(request.headers(), is_tls));
+    exchange.trace = trace.clone();
     let header = |name: &str| request.headers().get(name).cloned();
-    let headers = is_held.then(|| {
+    let headers = consumers.have_logs().then(|| {
         Box::new(LoggedHeaders {
             forwarded_for: header("x-forwarded-for"),
             real_ip: header("x-real-ip"),
-            trace_parent: header("traceparent"),
+            trace_parent: Parent::of(request.headers()),
         })
     });
     Arrival {
@@ -198,6 +203,7 @@ fn arrival(exchange: &mut Exchange, is_held: bool) -> Arrival {
         began,
         time: Timestamp::now(),
         headers,
+        trace,
     }
 }
 

@@ -18,6 +18,7 @@ use crate::server::answers::rescue::{ErrorFormat, Refused};
 use crate::server::limits::crowds::WaitingRead;
 use crate::server::limits::in_flight::Holder;
 use crate::server::limits::shares::RequestShare;
+use crate::traces::RequestTrace;
 
 /// A request on its way to its answer. Each stage adds what it finds out.
 pub(in crate::server) struct Exchange {
@@ -38,6 +39,8 @@ pub(in crate::server) struct Exchange {
     pub(in crate::server) waits: Waits,
     /// What came of forwarding the request.
     pub(in crate::server) call: Call,
+    /// The trace of the request, if it is recorded.
+    pub(in crate::server) trace: Option<Arc<RequestTrace>>,
     /// The end of the answer, if something wants the record of the request then.
     pub(in crate::server) ending: Option<Arc<Ending>>,
 }
@@ -65,6 +68,7 @@ impl Exchange {
             waiting: None,
             waits: Waits::default(),
             call: Call::default(),
+            trace: None,
             ending: None,
         })
     }

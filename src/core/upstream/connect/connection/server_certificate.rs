@@ -1,7 +1,7 @@
 //! Verifies the API server's certificate, and says in plain words what is wrong with it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ impl Authorities {
                 let verifier = rustls_platform_verifier::Verifier::new(Arc::clone(provider))?;
                 let trusted = Trusted {
                     verifier: Arc::new(verifier),
-                    names: "those of this system, because the kubeconfig names none".to_owned(),
+                    names: "those of this system, because no others are named".to_owned(),
                 };
                 (Arc::new(trusted), None)
             }
@@ -154,7 +154,17 @@ impl Authorities {
     }
 }
 
-fn read(path: &PathBuf) -> Result<Arc<Trusted>, BoxError> {
+fn read(path: &Path) -> Result<Arc<Trusted>, BoxError> {
+    Ok(trusted(read_certificates(path)?.into_iter())?)
+}
+
+/// Returns the certificates (PEM) in a file, in DER.
+///
+/// # Errors
+/// If the file can't be read, or has none.
+pub(in crate::upstream::connect) fn read_certificates(
+    path: &Path,
+) -> Result<Vec<Vec<u8>>, BoxError> {
     let pem = std::fs::read(path)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates = certificates?;
@@ -162,9 +172,9 @@ fn read(path: &PathBuf) -> Result<Arc<Trusted>, BoxError> {
         return Err("there is no certificate in it".into());
     }
     let certificates = certificates.into_iter();
-    Ok(trusted(
-        certificates.map(|certificate| certificate.to_vec()),
-    )?)
+    Ok(certificates
+        .map(|certificate| certificate.to_vec())
+        .collect())
 }
 
 // === impl Verifier ===

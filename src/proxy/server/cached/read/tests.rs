@@ -141,6 +141,7 @@ async fn a_snapshot_is_kept_for_the_next_pages_of_what_is_proven() {
             snapshot: reader.proven_at(&snapshot, ResourceVersion(105), selection),
             method: ProofMethod::VerificationList,
             as_of: None,
+            call: None,
         };
         let case = format!("{listed:?} {labels}, proven: {proven:?}");
         let page = answer(&first, &pods, Some(&proof)).await.expect(&case);

@@ -19,11 +19,11 @@ use kubefan_core::body::{Body, guarded};
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream;
 use kubefan_core::upstream::{Forwarder, Identity};
-use read_key::{AUDIT_ID, ReadKey};
+use read_key::{ReadKey, own_headers};
 pub(in crate::server) use right::Right;
 use right::RightToCreate;
 pub(in crate::server) use shared_reads::{Beginning, beginning, rejoined};
-use shared_reads::{ForwardError, SharedReads};
+use shared_reads::{ForwardError, SharedReads, SharingCaller};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use unaccepted::{Unaccepted, held_until_end};
 use upgrade::{HeldByUpgrade, join_upgrade};
@@ -86,7 +86,13 @@ impl Forwarding {
         limit: Option<Arc<Semaphore>>,
         seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, FailedForward> {
+        if let Some(trace) = &exchange.trace {
+            trace.forwarded();
+        }
         let answer = self.forward_with(exchange, is_native, limit, seat).await;
+        if let Some(trace) = &exchange.trace {
+            trace.answered();
+        }
         exchange.call.status = answer.as_ref().ok().map(Response::status);
         answer.map_err(|failed| match failed {
             ForwardError::Refused(refused) => FailedForward::refused(refused),
@@ -114,6 +120,9 @@ impl Forwarding {
         let headers = exchange.request.headers_mut();
         let identity = prepare(headers, &exchange.caller)?;
         append_forwarded_for(headers, address);
+        if let Some(trace) = &exchange.trace {
+            trace.set_headers(headers);
+        }
         let unaccepted = match identity {
             Identity::Caller if !self.has_accepted(headers) => {
                 Some(Unaccepted::admit(&self.access, headers, &exchange.client).await?)
@@ -124,10 +133,12 @@ impl Forwarding {
         let key = may_share.then(|| ReadKey::of(&exchange.request, &exchange.info));
         let response = match (key.flatten(), limit) {
             (Some(key), limit) => {
-                let audit_id = exchange.request.headers().get(AUDIT_ID).cloned();
-                let account = exchange.client.account.clone();
-                let reads = &self.shared_reads;
-                let answer = reads.forward(key, limit, audit_id, account, seat).await;
+                let caller = SharingCaller {
+                    headers: own_headers(exchange.request.headers()),
+                    trace: exchange.trace.clone(),
+                    account: exchange.client.account.clone(),
+                };
+                let answer = self.shared_reads.forward(key, limit, caller, seat).await;
                 let (response, is_shared) = answer?;
                 exchange.call.is_shared = is_shared;
                 response

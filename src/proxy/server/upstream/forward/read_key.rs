@@ -2,11 +2,12 @@
 
 use http::header::HeaderName;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, header};
+use http::{HeaderMap, HeaderValue, Method, Request, header};
 use kubefan_core::body::Body;
 use kubefan_core::{body, upstream};
 
 use crate::server::request::{RequestInfo, Verb};
+use crate::traces::{TRACEPARENT, TRACESTATE};
 
 /// Request headers on which the answer to a URL depends. A shared call has no other headers.
 const VARYING_HEADERS: [HeaderName; 5] = [
@@ -19,6 +20,8 @@ const VARYING_HEADERS: [HeaderName; 5] = [
 ];
 /// The header with the ID of a request in the API server's audit log.
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// Headers that identify a request, and that a call for this request alone has.
+const OWN_HEADERS: [HeaderName; 3] = [AUDIT_ID, TRACEPARENT, TRACESTATE];
 /// The answer to a request with one of these headers is not shared.
 const UNSHAREABLE_HEADERS: [HeaderName; 5] = [
     header::RANGE,
@@ -60,24 +63,32 @@ impl ReadKey {
         })
     }
 
-    /// Makes the request for all callers with this key, or for one caller with this `audit_id`. It
-    /// has no headers other than those of the key, because other headers belong to one caller
-    /// (`Cookie`).
-    pub(super) fn request(&self, audit_id: Option<HeaderValue>) -> Request<Body> {
+    /// Makes the request for callers with this key. It has `headers` and those of the key, and no
+    /// others, because they belong to one caller (`Cookie`).
+    pub(super) fn request(&self, headers: HeaderMap) -> Request<Body> {
         let mut request = Request::new(body::empty());
         *request.uri_mut() = self.path_and_query.clone().into();
+        *request.headers_mut() = headers;
         let varying = VARYING_HEADERS.into_iter().zip(self.headers.clone());
-        let audit_id = (AUDIT_ID, audit_id);
-        *request.headers_mut() = varying
-            .chain([audit_id])
-            .filter_map(|(name, value)| Some((name, value?)))
-            .collect();
+        let varying = varying.filter_map(|(name, value)| Some((name, value?)));
+        request.headers_mut().extend(varying);
         request
     }
 }
 
+/// Returns those of `headers` that a call for their request alone has, beside those of its key.
+pub(super) fn own_headers(headers: &HeaderMap) -> HeaderMap {
+    let lines = OWN_HEADERS.into_iter().flat_map(|name| {
+        let values = headers.get_all(&name).iter().cloned();
+        values.map(move |value| (name.clone(), value))
+    });
+    lines.collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn key(url: &str, lines: &[(&str, &str)]) -> Option<ReadKey> {
@@ -134,12 +145,31 @@ mod tests {
                 ("host", "localhost:8001"),
             ],
         );
-        let request = key
-            .expect("a key")
-            .request(Some(HeaderValue::from_static("id")));
-        assert_eq!(request.uri(), "/api/v1/pods?limit=5");
-        let names: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
-        assert_eq!(names, ["accept", "accept-encoding", "audit-id"]);
+        let key = key.expect("a key");
+        let sent = [
+            ("audit-id", "id"),
+            ("tracestate", "a=1"),
+            ("tracestate", "b=2"),
+            ("x-tenant", "blue"),
+        ];
+        let sent = sent.map(|(name, value)| {
+            let value = HeaderValue::from_static(value);
+            (HeaderName::from_static(name), value)
+        });
+        let of_key = ["accept", "accept-encoding"];
+        let of_caller = [&of_key[..], &["audit-id", "tracestate"]].concat();
+        for (headers, expected, states) in [
+            (HeaderMap::new(), &of_key[..], 0),
+            (own_headers(&HeaderMap::from_iter(sent)), &of_caller[..], 2),
+        ] {
+            let request = key.request(headers);
+            assert_eq!(request.uri(), "/api/v1/pods?limit=5");
+            let names = request.headers().keys().map(HeaderName::as_str);
+            let expected: BTreeSet<_> = expected.iter().copied().collect();
+            assert_eq!(names.collect::<BTreeSet<_>>(), expected);
+            let found = request.headers().get_all("tracestate").iter();
+            assert_eq!(found.count(), states);
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use bytes::{Bytes, BytesMut};
 use dashmap::DashMap;
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use kubefan_core::body;
@@ -44,6 +44,7 @@ use crate::ledger::{Account, GrowingCharge, MemoryKind};
 use crate::limit::Limit;
 use crate::server::answers::rescue::Refused;
 use crate::server::limits::in_flight::Seat;
+use crate::traces::{RequestTrace, SharedCall, SpanContext, TRACEPARENT};
 
 /// Longest answer, in bytes, that is shared. All of a shared answer is held in memory.
 const MAX_SHARED_BYTES: usize = 16 << 20;
@@ -94,9 +95,18 @@ struct WaitingCaller {
     number: u64,
     /// If set, a call for only this caller needs a permit.
     limit: Option<Arc<Semaphore>>,
-    audit_id: Option<HeaderValue>,
+    caller: SharingCaller,
+}
+
+/// What a caller adds to the call for its read.
+#[derive(Clone, Default)]
+pub(super) struct SharingCaller {
+    /// The headers of a call for only this caller.
+    pub(super) headers: HeaderMap,
+    /// Set if the caller's request is recorded.
+    pub(super) trace: Option<Arc<RequestTrace>>,
     /// The account of the caller's connection. A shared answer may be charged to it.
-    account: Option<Arc<Account>>,
+    pub(super) account: Option<Arc<Account>>,
 }
 
 /// The result of a call.
@@ -104,8 +114,13 @@ struct WaitingCaller {
 enum CallResult {
     /// An answer that is streamed to one caller, because there is only one or because the answer is
     /// too long to be shared. In the second case the other callers make separate calls.
-    Streamed(Arc<Mutex<Option<Response<Body>>>>),
+    Streamed {
+        response: Arc<Mutex<Option<Response<Body>>>>,
+        /// The span of the call, if it was for several callers.
+        call: Option<SpanContext>,
+    },
     Buffered {
+        call: Option<SpanContext>,
         status: StatusCode,
         headers: Arc<HeaderMap>,
         body: Bytes,
@@ -147,7 +162,7 @@ impl SharedReads {
     /// function was called, and true if other callers get the answer of the same call. If all
     /// callers of the call have a `limit`, the call needs a permit of one of these limits, and fails
     /// instead of waiting if no permit is free. While a caller waits for a permit of a long read, it
-    /// has no `seat`. An answer that several callers share is charged to the `account` of one of
+    /// has no `seat`. An answer that several callers share is charged to the account of one of
     /// them; if there is no memory for the answer, it counts as too long to be shared. Cancel safe.
     ///
     /// # Errors
@@ -157,16 +172,20 @@ impl SharedReads {
         &self,
         key: ReadKey,
         limit: Option<Arc<Semaphore>>,
-        audit_id: Option<HeaderValue>,
-        account: Option<Arc<Account>>,
+        caller: SharingCaller,
         seat: Option<&mut Seat>,
     ) -> Result<(Response<Body>, bool), ForwardError> {
         let long_reads = &self.inner.long_reads;
+        let trace = caller.trace.clone();
+        let note = |call: Option<SpanContext>| {
+            if let (Some(trace), Some(call)) = (&trace, call) {
+                trace.shared(call);
+            }
+        };
         let caller = WaitingCaller {
             number: self.inner.next_caller.fetch_add(1, Ordering::Relaxed),
             limit,
-            audit_id,
-            account,
+            caller,
         };
         if let Some(permits) = long_reads.permits(&key) {
             let response = self.call_alone(&key, caller, permits, seat).await?;
@@ -175,14 +194,21 @@ impl SharedReads {
         match self.shared_call(&key, caller.clone()).await {
             CallResult::Failed(failed) => Err(failed),
             CallResult::Buffered {
+                call,
                 status,
                 headers,
                 body,
-            } => Ok((buffered_response(status, &headers, body), true)),
-            CallResult::Streamed(response) => {
+            } => {
+                note(call);
+                Ok((buffered_response(status, &headers, body), true))
+            }
+            CallResult::Streamed { response, call } => {
                 let response = response.lock().take();
                 let response = match response {
-                    Some(response) => response,
+                    Some(response) => {
+                        note(call);
+                        response
+                    }
                     None => {
                         let permits = long_reads.remember(&key);
                         self.call_alone(&key, caller, permits, seat).await?
@@ -228,38 +254,51 @@ impl SharedReads {
     ) -> Result<CallResult, ForwardError> {
         let permit = permit_for(callers)?;
         let deadline = Instant::now() + CALL_TIMEOUT;
-        let account = callers.iter().find_map(|caller| caller.account.clone());
-        let mut callers = callers.iter();
-        let single = callers.next().filter(|_| callers.next().is_none());
+        let mut each = callers.iter().map(|waiting| &waiting.caller);
+        let single = each.next().filter(|_| each.next().is_none());
         let Some(single) = single else {
-            let request = key.request(None);
+            let mut each = callers.iter().map(|waiting| &waiting.caller);
+            let account = each.clone().find_map(|caller| caller.account.clone());
+            let trace = each.find_map(|caller| caller.trace.as_ref());
+            let call = trace.map(|trace| trace.share_call());
+            let headers = call
+                .as_ref()
+                .map(|call| (TRACEPARENT, call.context.header()));
+            let request = key.request(headers.into_iter().collect());
             let response = self.send(request, Identity::Kubefan, deadline).await?;
             let charge = GrowingCharge::new(MemoryKind::Shared, account);
-            return self.share(key, response, permit, deadline, charge).await;
+            let shared = self.share(key, response, permit, deadline, (charge, call));
+            return shared.await;
         };
-        let request = key.request(single.audit_id.clone());
+        let request = key.request(single.headers.clone());
         let response = self.send(request, Identity::Kubefan, deadline).await?;
-        Ok(CallResult::streamed(match permit {
+        let response = match permit {
             Some(permit) => with_permit(response, permit, deadline, &self.inner.shutdown),
             None => response,
-        }))
+        };
+        Ok(CallResult::streamed(response, None))
     }
 
     /// Reads an answer for several callers completely. If it is too long, one caller gets the part
-    /// that was read, followed by the rest.
+    /// that was read, followed by the rest. The span of the call, if there is one, ends then.
     async fn share(
         &self,
         key: &ReadKey,
         response: Response<Body>,
         permit: Option<OwnedSemaphorePermit>,
         deadline: Instant,
-        charge: GrowingCharge,
+        (charge, mut call): (GrowingCharge, Option<SharedCall>),
     ) -> Result<CallResult, ForwardError> {
         let (mut parts, body) = response.into_parts();
+        let span = call.as_mut().map(|call| {
+            call.answered(parts.status);
+            call.context
+        });
         // The audit ID of each caller is set later.
         parts.headers.remove(AUDIT_ID);
         match in_time(deadline, beginning(body, charge, MAX_SHARED_BYTES)).await? {
             Beginning::Whole(body) => Ok(CallResult::Buffered {
+                call: span,
                 status: parts.status,
                 headers: Arc::new(parts.headers),
                 body,
@@ -272,9 +311,12 @@ impl SharedReads {
                         let response = Response::from_parts(parts, rejoined(received, rest));
                         let response =
                             with_permit(response, permit, deadline, &self.inner.shutdown);
-                        CallResult::streamed(response)
+                        CallResult::streamed(response, span)
                     }
-                    None => CallResult::Streamed(Arc::default()),
+                    None => CallResult::Streamed {
+                        response: Arc::default(),
+                        call: None,
+                    },
                 })
             }
         }
@@ -309,7 +351,7 @@ impl SharedReads {
                     .expect("the semaphore is never closed")
             }
         };
-        let request = key.request(caller.audit_id);
+        let request = key.request(caller.caller.headers);
         self.forward_alone(request, Identity::Kubefan, permit).await
     }
 
@@ -433,8 +475,11 @@ impl Hash for WaitingCaller {
 }
 
 impl CallResult {
-    fn streamed(response: Response<Body>) -> Self {
-        Self::Streamed(Arc::new(Mutex::new(Some(response))))
+    fn streamed(response: Response<Body>, call: Option<SpanContext>) -> Self {
+        Self::Streamed {
+            response: Arc::new(Mutex::new(Some(response))),
+            call,
+        }
     }
 }
 

@@ -18,12 +18,15 @@ use crate::ledger::{Ledger, Limits};
 use crate::net::ClientConnection;
 use crate::server::limits::in_flight::{Holder, InFlight, InFlightMetrics};
 use crate::server::request::RequestInfo;
+use crate::traces::tests::{World, waiting};
+use crate::traces::{Parent, Rate};
 
 const MIB: f64 = 1024.0 * 1024.0;
 const PODS: &str = "/api/v1/pods";
 
 /// A request that the API server received, as the sender of its answer.
 struct Call {
+    headers: HeaderMap,
     answer: oneshot::Sender<Response<Body>>,
 }
 
@@ -41,10 +44,11 @@ impl Upstream {
                 let (near, far) = tokio::io::duplex(64 << 10);
                 let sender = sender.clone();
                 tokio::spawn(async move {
-                    let service = service_fn(move |_: Request<Incoming>| {
+                    let service = service_fn(move |request: Request<Incoming>| {
                         let (answer, answered) = oneshot::channel();
+                        let headers = request.headers().clone();
                         // A send fails only after the test has ended.
-                        let _ = sender.send(Call { answer });
+                        let _ = sender.send(Call { headers, answer });
                         async move { Ok::<_, Infallible>(answered.await.expect("an answer")) }
                     });
                     let io = TokioIo::new(far);
@@ -82,7 +86,11 @@ impl Upstream {
             let (reads, limit) = (self.reads.clone(), limit.map(Arc::clone));
             let account = account.map(Arc::clone);
             tokio::spawn(async move {
-                let answer = reads.forward(key(), limit, None, account, None).await;
+                let caller = SharingCaller {
+                    account,
+                    ..SharingCaller::default()
+                };
+                let answer = reads.forward(key(), limit, caller, None).await;
                 answer.map(|(response, _)| response)
             })
         };
@@ -294,7 +302,8 @@ async fn a_caller_that_waits_for_a_permit_has_no_seat() {
         let forwarder = upstream.reads.clone();
         let waiting = tokio::spawn(async move {
             let seat = waiting_seat.as_mut();
-            forwarder.forward(key(), None, None, None, seat).await
+            let caller = SharingCaller::default();
+            forwarder.forward(key(), None, caller, seat).await
         });
         // The paused clock advances when the third reader waits.
         tokio::time::sleep(PERMIT_WAIT / 2).await;
@@ -399,4 +408,58 @@ async fn an_answer_without_memory_for_it_is_not_shared() {
     assert_eq!(lengths, [list.len(); 5]);
     drop(account);
     assert_eq!(ledger.leased(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn recorded_callers_link_to_the_call_that_they_share() {
+    let world = World::new(Rate::REQUESTS);
+    let [alone, second, third] = [(); 3].map(|()| {
+        let trace = world.traces.begin(&HeaderMap::new(), false);
+        trace.expect("a recorded one")
+    });
+    let mut upstream = Upstream::start();
+    let reads = upstream.reads.clone();
+    let read = |trace: Option<&Arc<RequestTrace>>| -> Reading {
+        let mut headers = HeaderMap::new();
+        if let Some(trace) = trace {
+            trace.set_headers(&mut headers);
+        }
+        let caller = SharingCaller {
+            headers,
+            trace: trace.map(Arc::clone),
+            account: None,
+        };
+        let reads = reads.clone();
+        tokio::spawn(async move {
+            let answer = reads.forward(key(), None, caller, None).await;
+            answer.map(|(response, _)| response)
+        })
+    };
+    let parents = |calls: &[Call]| {
+        let parents = calls.iter().map(|call| Parent::of(&call.headers));
+        parents
+            .flatten()
+            .map(|parent| parent.span)
+            .collect::<Vec<_>>()
+    };
+    // Two calls are in flight, so the other readers share the next one.
+    let before = vec![read(Some(&alone)), read(None)];
+    let calls = upstream.calls(2).await;
+    assert_eq!(parents(&calls), [alone.forward]);
+    let sharing = vec![read(Some(&second)), read(None), read(Some(&third))];
+    answer_all(calls, &Bytes::from("first"));
+    assert_eq!(partition(answers(before).await).0.len(), 2);
+    let calls = upstream.calls(1).await;
+    let [shared] = parents(&calls)[..] else {
+        panic!("the call has no span");
+    };
+    answer_all(calls, &Bytes::from("second"));
+    assert_eq!(partition(answers(sharing).await).0.len(), 3);
+    let exported = waiting(&world.traces);
+    assert_eq!(exported.len(), 1, "{exported:?}");
+    assert_eq!(exported[0].context, shared);
+    for (trace, expected) in [(alone, None), (second, Some(shared)), (third, Some(shared))] {
+        assert_ne!(trace.root.trace, shared.trace);
+        assert_eq!(trace.notes().shared_call, expected);
+    }
 }
