@@ -150,6 +150,7 @@ async fn authorizing(kubeconfig: PathBuf) -> App {
         },
         audit_log: None,
         access_log: None,
+        traces: None,
         tls: Tls::Plain,
         access,
         authorities: Some(identity::AuthoritySources::default()),
