@@ -94,7 +94,7 @@ async fn fill(client: &Client) -> Vec<ObjectPath> {
             _ => None,
         })
         .collect();
-    let objects = created.iter().map(|(target, _)| target.clone()).collect();
+    let objects: Vec<_> = created.iter().map(|(target, _)| target.clone()).collect();
     let (namespaces, others): (Vec<_>, Vec<_>) = created
         .into_iter()
         .partition(|(target, _)| target.resource == "namespaces");
