@@ -4,6 +4,7 @@ mod controllers;
 mod informers;
 mod kubectl;
 mod languages;
+mod products;
 mod protocols;
 mod uncached;
 mod upgrades;
