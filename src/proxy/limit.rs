@@ -31,6 +31,8 @@ pub enum Limit {
     Reviews,
     /// The requests of callers that the API server has not accepted.
     UnacceptedCallers,
+    /// The questions of one user about requests (`kubefan why`).
+    Questions,
 }
 
 impl Limit {
@@ -75,6 +77,8 @@ impl Limit {
                                please try again later";
         const UNACCEPTED: &str = "too many requests without credentials, or with new ones, wait \
                                   for the API server, please try again later";
+        const QUESTIONS: &str = "too many questions about requests: ten a second are answered, please \
+                                 try again later";
         match self {
             Self::RequestsInFlight => ("requests_inflight", None),
             Self::Streams => ("streams", None),
@@ -87,6 +91,7 @@ impl Limit {
             Self::LongReads => ("long_reads", Some(LONG)),
             Self::Reviews => ("reviews", Some(REVIEWS)),
             Self::UnacceptedCallers => ("unaccepted_callers", Some(UNACCEPTED)),
+            Self::Questions => ("questions", Some(QUESTIONS)),
         }
     }
 }
@@ -107,6 +112,7 @@ mod tests {
             (Limit::LongReads, "long_reads"),
             (Limit::Reviews, "reviews"),
             (Limit::UnacceptedCallers, "unaccepted_callers"),
+            (Limit::Questions, "questions"),
         ] {
             let status = limit.status();
             assert!(status.retry_after().is_some_and(|seconds| seconds > 0));
