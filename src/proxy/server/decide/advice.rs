@@ -30,6 +30,22 @@ pub enum ChangeKind {
     Nothing,
 }
 
+impl ChangeKind {
+    /// Returns the name of the kind, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flag => "flag",
+            Self::Right => "right",
+            Self::Header => "header",
+            Self::Parameter => "parameter",
+            Self::Path => "path",
+            Self::Time => "time",
+            Self::Fault => "fault",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
 /// What makes a cache answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Advice {

@@ -70,7 +70,9 @@ struct Current {
 impl Current {
     /// Returns the version of the definition.
     fn version(&self) -> Option<ResourceVersion> {
-        self.definition.as_ref().map(|object| object.resource_version)
+        self.definition
+            .as_ref()
+            .map(|object| object.resource_version)
     }
 
     /// Returns true if `kind` is of this API server, whatever its definition.
@@ -233,7 +235,12 @@ impl Tables {
             return Ok(());
         }
         let current = self.current(&read.spec)?;
-        let known = self.inner.kinds.lock().get(&read.spec.resource.gvr).cloned();
+        let known = self
+            .inner
+            .kinds
+            .lock()
+            .get(&read.spec.resource.gvr)
+            .cloned();
         let is_known = |kind: &TableKind| *kind.definition.lock() == current.version();
         let known = known.filter(|kind| current.is_of(kind));
         match known {

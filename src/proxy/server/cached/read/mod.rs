@@ -165,7 +165,11 @@ fn list_key(
 
 /// Returns the snapshot that meets the need of `read`. For the most recent state this is only the
 /// snapshot of `proof`.
-pub(super) fn snapshot_for(read: &Read, proof: Option<&Proof>, reader: &Reader) -> Result<Snapshot, Reason> {
+pub(super) fn snapshot_for(
+    read: &Read,
+    proof: Option<&Proof>,
+    reader: &Reader,
+) -> Result<Snapshot, Reason> {
     let proven = proof.map(|proof| proof.snapshot.clone());
     let need = read.need;
     match need {
