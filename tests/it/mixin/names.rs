@@ -38,7 +38,7 @@ const VALUES: [(&str, &[&str]); 8] = [
         &[
             "src/core/informer/bridges.rs",
             "src/proxy/app/reload.rs",
-            "src/proxy/audit/mod.rs",
+            "src/proxy/line_log/mod.rs",
             "src/proxy/server/tables/mod.rs",
         ],
     ),
