@@ -1,7 +1,8 @@
-//! The admin listener: `/livez` (also `/healthz`), `/readyz` and `/metrics`.
+//! The admin listener: `/livez` (also `/healthz`), `/readyz`, `/metrics` and `/admin/v1/why`.
 
 mod authorization;
 mod scrape;
+mod why;
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -18,6 +19,7 @@ use scrape::SharedScrapes;
 use super::answers::rescue;
 use super::filters::{WebPageRules, refusal_reason};
 use super::startup::{Started, Startup, Waiting};
+use super::why::Why;
 use crate::ledger::sample_kept;
 
 /// The answer to a request for metrics or details that needs an authorized caller, if the API
@@ -41,6 +43,7 @@ pub struct Admin {
     /// Which requests for metrics and details may be from a web page. If callers are authenticated,
     /// metrics and details are only for those that the API server lets read them.
     web_pages: WebPageRules,
+    why: Arc<Why>,
 }
 
 impl Admin {
@@ -50,7 +53,8 @@ impl Admin {
     /// `/metrics` and `/readyz?verbose` are answered only if the request is not from a foreign web
     /// page by the rules `web_pages`. If callers are authenticated, they are also answered only for
     /// callers that may get `/metrics` of the API server. So no caller gets them before `startup`
-    /// is finished.
+    /// is finished. `/admin/v1/why` is answered for its caller, if clients are authenticated, and
+    /// otherwise like the metrics.
     pub fn new(
         startup: Startup,
         registry: Registry,
@@ -68,6 +72,7 @@ impl Admin {
             scrapes: SharedScrapes::new(registry),
             shutdown,
             web_pages,
+            why: Arc::default(),
         }
     }
 
@@ -86,7 +91,8 @@ impl Admin {
             .query()
             .is_some_and(|query| query.split('&').any(|pair| pair.starts_with("verbose")));
         let path = request.uri().path();
-        let shows_details = path == "/metrics" || path == "/readyz" && is_verbose;
+        let is_question = path == why::PATH;
+        let shows_details = path == "/metrics" || path == "/readyz" && is_verbose || is_question;
         // A probe of a load balancer has any `Host`, or none.
         let foreign = if shows_details {
             let head = (request.uri(), request.headers());
@@ -101,6 +107,7 @@ impl Admin {
         if self.web_pages.are_callers_authenticated
             && is_read
             && shows_details
+            && !(is_question && why::authenticates(&self.startup))
             && let Err(refused) = self.authorize(&mut request).await
         {
             return Ok(refused);
@@ -113,6 +120,7 @@ impl Admin {
                 None => starting(&self.startup.waiting(), is_verbose),
             },
             "/metrics" => self.metrics().await,
+            why::PATH => why::answer(&self.why, &self.startup, why::Asked::of(&request)).await,
             "/" => rescue::plain_text(StatusCode::OK, INDEX),
             _ => rescue::plain_text(
                 StatusCode::NOT_FOUND,
