@@ -296,6 +296,7 @@ mod tests {
             "/metrics?x",
             "/readyz?verbose",
             "/readyz?a&verbose=1",
+            "/admin/v1/why?path=/version",
         ];
         for headers in foreign {
             for path in details {
@@ -310,6 +311,7 @@ mod tests {
             let local = [("host", host)];
             assert_eq!(status(&admin, "/metrics", &local).await, 200, "{host}");
             assert_eq!(status(&admin, "/readyz?verbose", &local).await, 503);
+            assert_eq!(status(&admin, "/admin/v1/why", &local).await, 503);
         }
     }
 

@@ -210,45 +210,56 @@ impl Caches {
                 proven_since
             }
         };
-        let (proving, detail) = match way(read, (proven_since, is_lone), informer) {
-            Way::WithoutCall(None) if read.need == Need::MostRecent => {
-                let detail = "the API server is asked for the object itself, which costs no more \
-                              than a proof";
-                return Err(Stopped::new("prove", detail, Reason::Consistent));
-            }
-            Way::WithoutCall(None) => {
-                let detail = "the read names a version, or any, so it needs no proof".to_owned();
-                (Proving::Has(None), detail)
-            }
-            Way::WithoutCall(Some(proof)) => {
-                let detail = format!("by the freshness policy ({})", proof.method.name());
-                (Proving::Has(Some(proof)), detail)
-            }
-            Way::InCrowd if !is_provable_in_crowd(read, informer) => {
-                let detail = "no proof for a crowd of GETs can include the object";
-                return Err(Stopped::new("prove", detail, Reason::Consistent));
-            }
-            Way::InCrowd => asks("a barrier for a crowd of GETs", Some(Reason::Consistent)),
-            Way::Soon => asks("a barrier", Some(Reason::Consistent)),
-            Way::Prove(request, _) if informer.is_isolated(&request.selection) => {
-                let detail = "the cache and the API server lastingly have different objects";
-                let miss = match read.plan {
-                    Plan::Get { .. } => Reason::Unproven.into(),
-                    _ => Miss::lasting(Reason::CacheDiffers, &read.plan, informer),
-                };
-                return Err(Stopped::new("prove", detail, miss));
-            }
-            Way::Prove(..) if !informer.needs_call(proven_since) => {
-                let detail = "by an earlier proof, or by the cache's own list".to_owned();
-                (Proving::Open(Expected::default()), detail)
-            }
-            Way::Prove(..) => {
-                let otherwise = unproven_reason(read, informer);
-                asks("a barrier or a verification list", otherwise)
-            }
-        };
+        let (proving, detail) = proving(read, (proven_since, is_lone), informer)?;
         passed.push(Passed::new("prove", detail));
         Ok(proving)
+    }
+}
+
+/// Returns the proof that `read` would get from `informer`, and what the stage says about it.
+fn proving(
+    read: &Read,
+    (proven_since, is_lone): (Instant, bool),
+    informer: &Informer,
+) -> Result<(Proving, String), Stopped> {
+    let stopped = |detail: &str, miss: Miss| Err(Stopped::new("prove", detail, miss));
+    match way(read, (proven_since, is_lone), informer) {
+        Way::WithoutCall(None) if read.need == Need::MostRecent => stopped(
+            "the API server is asked for the object itself, which costs no more than a proof",
+            Reason::Consistent.into(),
+        ),
+        Way::WithoutCall(None) => {
+            let detail = "the read names a version, or any, so it needs no proof".to_owned();
+            Ok((Proving::Has(None), detail))
+        }
+        Way::WithoutCall(Some(proof)) => {
+            let detail = format!("by the freshness policy ({})", proof.method.name());
+            Ok((Proving::Has(Some(proof)), detail))
+        }
+        Way::InCrowd if !is_provable_in_crowd(read, informer) => stopped(
+            "no proof for a crowd of GETs can include the object",
+            Reason::Consistent.into(),
+        ),
+        Way::InCrowd => Ok(asks(
+            "a barrier for a crowd of GETs",
+            Some(Reason::Consistent),
+        )),
+        Way::Soon => Ok(asks("a barrier", Some(Reason::Consistent))),
+        Way::Prove(request, _) if informer.is_isolated(&request.selection) => stopped(
+            "the cache and the API server lastingly have different objects",
+            match read.plan {
+                Plan::Get { .. } => Reason::Unproven.into(),
+                _ => Miss::lasting(Reason::CacheDiffers, &read.plan, informer),
+            },
+        ),
+        Way::Prove(..) if !informer.needs_call(proven_since) => {
+            let detail = "by an earlier proof, or by the cache's own list".to_owned();
+            Ok((Proving::Open(Expected::default()), detail))
+        }
+        Way::Prove(..) => {
+            let otherwise = unproven_reason(read, informer);
+            Ok(asks("a barrier or a verification list", otherwise))
+        }
     }
 }
 

@@ -176,64 +176,25 @@ async fn end_of_read(
 
 /// Returns the explanation of the request of `exchange`, which has passed some stages to this end.
 fn explanation(server: &Server, exchange: &Exchange, passed: Vec<Passed>, end: End) -> Explanation {
-    let mut stages: Vec<_> = passed
-        .into_iter()
-        .map(|at| explained(at, StageOutcome::Pass))
-        .collect();
-    let url = exchange.request.uri().path_and_query();
-    let known = exchange.caller.known();
-    let of_outcome = |outcome| Explanation {
-        method: exchange.request.method().to_string(),
-        path: url.map(ToString::to_string).unwrap_or_default(),
-        user: known.map(|known| known.user().name.clone()),
-        stages: Vec::new(),
-        outcome,
-        reason: None,
-        meaning: None,
-        otherwise: None,
-        status: None,
-        message: None,
-        changes: Vec::new(),
-    };
-    let refusal = |refused: Refused| {
-        let changes = limit_change(&refused).into_iter().collect();
-        let status = refused.status();
-        Explanation {
-            status: Some(status.code),
-            message: Some(status.message),
-            changes,
-            ..of_outcome(ExpectedOutcome::Refuse)
-        }
-    };
+    let passed = passed.into_iter();
+    let mut stages: Vec<_> = passed.map(|at| explained(at, StageOutcome::Pass)).collect();
+    let of_request = of_request(exchange);
     let explanation = match end {
         End::Hit { .. } if !has_seat(server, exchange) => {
-            let limit = Limit::RequestsInFlight;
             let at = Passed::new(
                 "in_flight",
                 "the user has too many GETs and LISTs in flight",
             );
             stages.push(explained(at, StageOutcome::Refuse));
-            refusal(limit.into())
+            refused(of_request, Limit::RequestsInFlight.into())
         }
         End::Hit {
             is_json_instead,
             expected,
-        } => {
-            let otherwise = expected.otherwise;
-            let json = is_json_instead.then_some(Reason::MediaType);
-            let is_open = otherwise.is_some();
-            let without_call = is_open.then_some(Reason::Consistent);
-            let reasons = json.into_iter().chain(without_call);
-            Explanation {
-                reason: json.map(|reason| reason.name().to_owned()),
-                otherwise: otherwise.map(|reason| reason.name().to_owned()),
-                changes: reasons.map(change).collect(),
-                ..of_outcome(ExpectedOutcome::Hit)
-            }
-        }
-        End::Refuse { at, refused } => {
+        } => hit(of_request, is_json_instead, expected),
+        End::Refuse { at, refused: why } => {
             stages.push(explained(at, StageOutcome::Refuse));
-            refusal(refused)
+            refused(of_request, why)
         }
         End::Forward {
             mut at,
@@ -249,20 +210,67 @@ fn explanation(server: &Server, exchange: &Exchange, passed: Vec<Passed>, end: E
                 .upstream
                 .dry_run(exchange, reason, limit.as_ref())
             {
-                Err(refused) => {
+                Err(why) => {
                     let at = Passed::new("forward", "kubefan would not forward it now");
                     stages.push(explained(at, StageOutcome::Refuse));
-                    refusal(refused)
+                    refused(of_request, why)
                 }
                 Ok(call) => {
                     stages.push(explained(call_text(call), StageOutcome::Pass));
-                    forwarded(of_outcome(ExpectedOutcome::Forward), call, reason)
+                    forwarded(of_request, call, reason)
                 }
             }
         }
     };
     Explanation {
         stages,
+        ..explanation
+    }
+}
+
+/// Returns an explanation that has only the request of `exchange`, as one that is forwarded.
+fn of_request(exchange: &Exchange) -> Explanation {
+    let url = exchange.request.uri().path_and_query();
+    let known = exchange.caller.known();
+    Explanation {
+        method: exchange.request.method().to_string(),
+        path: url.map(ToString::to_string).unwrap_or_default(),
+        user: known.map(|known| known.user().name.clone()),
+        stages: Vec::new(),
+        outcome: ExpectedOutcome::Forward,
+        reason: None,
+        meaning: None,
+        otherwise: None,
+        status: None,
+        message: None,
+        changes: Vec::new(),
+    }
+}
+
+/// Returns `explanation` of a request that a cache answers.
+fn hit(explanation: Explanation, is_json_instead: bool, expected: Expected) -> Explanation {
+    let json = is_json_instead.then_some(Reason::MediaType);
+    let otherwise = expected.otherwise;
+    // A read that names a version, or any, needs no call.
+    let needs_call = otherwise.map(|_| Reason::Consistent);
+    Explanation {
+        outcome: ExpectedOutcome::Hit,
+        reason: json.map(|reason| reason.name().to_owned()),
+        otherwise: otherwise.map(|reason| reason.name().to_owned()),
+        changes: json.into_iter().chain(needs_call).map(change).collect(),
+        ..explanation
+    }
+}
+
+/// Returns `explanation` of a request that kubefan refuses.
+fn refused(explanation: Explanation, refused: Refused) -> Explanation {
+    let changes = limit_change(&refused).into_iter().collect();
+    let status = refused.status();
+    Explanation {
+        outcome: ExpectedOutcome::Refuse,
+        status: Some(status.code),
+        message: Some(status.message),
+        changes,
         ..explanation
     }
 }
