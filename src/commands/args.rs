@@ -37,6 +37,11 @@ pub(crate) enum Command {
     Tools(kubefan_tools::Command),
     /// Print a kubeconfig for kubefan
     Kubeconfig(KubeconfigArgs),
+    /// Say whether a cache would answer a request, and what would change that
+    ///
+    /// Asks a running kubefan, which decides as for the request itself, and sends nothing for it. For
+    /// the requests of a kubectl command: kubectl -v=8 get pods 2>&1 | kubefan why -
+    Why(WhyArgs),
     /// Check or show the configuration of kubefan serve
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -133,6 +138,65 @@ pub(crate) struct KubeconfigArgs {
     /// Write to this file, which only its owner may read; default: standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// Flags of `kubefan why`.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct WhyArgs {
+    /// Path of the request with its query, such as /api/v1/pods?limit=500; "-" reads the output of
+    /// kubectl -v=8 from standard input
+    #[arg(value_name = "PATH")]
+    pub(crate) path: Option<String>,
+
+    /// Method of the request
+    #[arg(
+        long = "request",
+        short = 'X',
+        value_name = "VERB",
+        default_value = "GET"
+    )]
+    pub(crate) method: String,
+
+    /// Header of the request, such as "Accept: application/json"; may be repeated. Secrets in headers
+    /// are not sent
+    #[arg(long = "header", short = 'H', value_name = "HEADER")]
+    pub(crate) headers: Vec<String>,
+
+    /// The user that sends the request, whom you may impersonate; default: you
+    #[arg(long = "as", value_name = "USER")]
+    pub(crate) user: Option<String>,
+
+    /// Group of the user; may be repeated
+    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
+    pub(crate) groups: Vec<String>,
+
+    /// UID of the user
+    #[arg(long = "as-uid", value_name = "UID", requires = "user")]
+    pub(crate) uid: Option<String>,
+
+    /// Attribute of the user; may be repeated
+    #[arg(long = "as-user-extra", value_name = "KEY=VALUE", requires = "user")]
+    pub(crate) extra: Vec<String>,
+
+    /// URL of kubefan's admin listener
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8002")]
+    pub(crate) admin_url: String,
+
+    /// Send the credentials in this file, and trust its certificate authority; default: none
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// Send the credentials of this context; default: the current context of --kubeconfig
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// Send the bearer token in this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// Print a line of JSON for each request
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// A client library that needs an addition to the kubeconfig.

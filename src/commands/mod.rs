@@ -7,6 +7,7 @@ mod credentials;
 mod kubeconfig;
 mod serve;
 mod version;
+mod why;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Tools(tool) => tool.run(&args.global),
         Command::Kubeconfig(kubeconfig) => kubeconfig::kubeconfig(kubeconfig),
         Command::Config(config) => config::config(config),
+        Command::Why(why) => why::why(why),
         Command::Version { output } => version::version(*output),
         Command::Completion { shell } => {
             completion::completion(*shell);

@@ -33,6 +33,8 @@ pub enum Limit {
     UnacceptedCallers,
     /// The open streams of the admin API.
     AdminStreams,
+    /// The questions of one user about requests (`kubefan why`).
+    Questions,
 }
 
 impl Limit {
@@ -78,6 +80,8 @@ impl Limit {
         const UNACCEPTED: &str = "too many requests without credentials, or with new ones, wait \
                                   for the API server, please try again later";
         const ADMIN: &str = "too many streams of the admin API are open, please try again later";
+        const QUESTIONS: &str = "too many questions about requests: ten a second are answered, please \
+                                 try again later";
         match self {
             Self::RequestsInFlight => ("requests_inflight", None),
             Self::Streams => ("streams", None),
@@ -91,6 +95,7 @@ impl Limit {
             Self::Reviews => ("reviews", Some(REVIEWS)),
             Self::UnacceptedCallers => ("unaccepted_callers", Some(UNACCEPTED)),
             Self::AdminStreams => ("admin_streams", Some(ADMIN)),
+            Self::Questions => ("questions", Some(QUESTIONS)),
         }
     }
 }
@@ -111,6 +116,7 @@ mod tests {
             (Limit::LongReads, "long_reads"),
             (Limit::Reviews, "reviews"),
             (Limit::UnacceptedCallers, "unaccepted_callers"),
+            (Limit::Questions, "questions"),
         ] {
             let status = limit.status();
             assert!(status.retry_after().is_some_and(|seconds| seconds > 0));

@@ -75,6 +75,10 @@ const COMMANDS: &[(&str, &str)] = &[
         README_COMMANDS,
     ),
     (
+        "kubefan why --admin-url http://127.0.0.1:8002 -H 'Accept: application/json' /api/v1/namespaces/default/pods",
+        README_COMMANDS,
+    ),
+    (
         "cargo run --release -- sim --crd tests/upstream/widgets.yaml",
         SIM,
     ),

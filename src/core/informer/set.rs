@@ -22,7 +22,8 @@ use key::Key;
 use parking_lot::Mutex;
 use required::RequiredInformer;
 pub use required::Requirement;
-use scope::{part_in, upstream_scope};
+use scope::{part_in, upstream_scope, whole_or_part};
+use start::Registered;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -136,20 +137,40 @@ impl InformerSet {
         scope: &Selection,
         namespace: Option<&str>,
     ) -> Result<Arc<Informer>, StartError> {
-        let part = part_in(scope, namespace.filter(|_| spec.resource.namespaced));
-        // After a refusal is forgotten, another request may start the wider informer again.
-        // During an outage the wider informer does not become ready, but that of the
-        // namespace can still answer.
-        if let Some(part) = &part
-            && self.ready(spec, scope).is_none()
-            && let Some(informer) = self.ready(spec, part)
-        {
-            return Ok(informer);
-        }
-        match (self.get_or_start_scope(spec, scope.clone()), part) {
-            (Err(StartError::Forbidden), Some(part)) => self.get_or_start_scope(spec, part),
-            (outcome, _) => outcome,
-        }
+        whole_or_part(
+            scope,
+            part_in(scope, namespace.filter(|_| spec.resource.namespaced)),
+            |objects| self.ready(spec, objects),
+            |objects| self.get_or_start_scope(spec, objects.clone()),
+        )
+    }
+
+    /// Returns what [`InformerSet::get_or_start_in`] would return now, but starts and stops no
+    /// informer, and does not count as a use of one. Returns `None` if it would start one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`InformerSet::get_or_start`].
+    pub fn peek_or_start_in(
+        &self,
+        spec: &InformerSpec,
+        scope: &Selection,
+        namespace: Option<&str>,
+    ) -> Result<Option<Arc<Informer>>, StartError> {
+        whole_or_part(
+            scope,
+            part_in(scope, namespace.filter(|_| spec.resource.namespaced)),
+            |objects| self.ready_unused(spec, objects).map(Some),
+            |objects| {
+                let key = Key::of(spec, objects, ObjectContent::Whole, None);
+                match self.registered(&key, spec) {
+                    Registered::Running(informer) => Ok(Some(informer)),
+                    Registered::Outdated(_) => Err(StartError::Gone),
+                    Registered::Refused(refusal) => Err(refusal),
+                    Registered::Startable => Ok(None),
+                }
+            },
+        )
     }
 
     /// Returns an informer with a cache of at least this `content` of the objects of `selection`. A
@@ -277,9 +298,18 @@ impl InformerSet {
 
     /// Does what [`InformerSet::get_ready`] does, but does not count as a use of the informer.
     pub fn peek(&self, spec: &InformerSpec, namespace: Option<&str>) -> Option<Arc<Informer>> {
-        let whole = Selection::default();
-        let of_part = || self.ready_unused(spec, &part_in(&whole, namespace)?);
-        self.ready_unused(spec, &whole).or_else(of_part)
+        self.peek_in(spec, &Selection::default(), namespace)
+    }
+
+    /// Does what [`InformerSet::get_ready_in`] does, but does not count as a use of the informer.
+    pub fn peek_in(
+        &self,
+        spec: &InformerSpec,
+        scope: &Selection,
+        namespace: Option<&str>,
+    ) -> Option<Arc<Informer>> {
+        let of_part = || self.ready_unused(spec, &part_in(scope, namespace)?);
+        self.ready_unused(spec, scope).or_else(of_part)
     }
 
     /// Returns true if the freshness policy of the caches of `spec` serves sessions.

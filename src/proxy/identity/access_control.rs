@@ -30,7 +30,9 @@ use super::rights::authorizer::Authorizer;
 use super::tokens::authenticator::Authenticator;
 use super::tokens::deleted_objects::DeletedObjects;
 use super::tokens::deletions::Deletions;
-use super::{Attributes, Bearer, Caller, Config, KnownCaller, Mode, Verdict};
+use super::{
+    Attributes, Bearer, Caller, Config, ImpersonatedUser, KnownCaller, Mode, User, Verdict,
+};
 use crate::limit::Limit;
 use crate::net::{Abort, ClientConnection, Peer};
 
@@ -152,6 +154,34 @@ impl AccessControl {
             });
         };
         inner.callers.caller(headers, connection, peer).await
+    }
+
+    /// Returns true if callers are authenticated.
+    pub fn authenticates(&self) -> bool {
+        self.inner.is_some()
+    }
+
+    /// Returns `wanted` as a caller, if the API server lets `caller` impersonate it. What this user may
+    /// read is asked for with kubefan's rights.
+    ///
+    /// # Errors
+    /// A 403 if `caller` may not impersonate it, and a 429 if too many questions wait.
+    pub async fn acting_as(
+        &self,
+        caller: &Arc<KnownCaller>,
+        wanted: &ImpersonatedUser,
+    ) -> Result<Arc<KnownCaller>, Status> {
+        for right in wanted.rights() {
+            match self.may_read(caller, &right).await {
+                Verdict::Allowed | Verdict::Stale => {}
+                Verdict::NotAllowed => return Err(may_not_impersonate(caller.user(), &right)),
+                Verdict::Busy => return Err(Limit::Reviews.status()),
+            }
+        }
+        let inner = self.inner.as_ref();
+        let inner = inner.ok_or_else(|| Status::bad_request("callers are not authenticated"))?;
+        let user = inner.callers.authenticator.known(wanted.user());
+        Ok(Arc::new(KnownCaller::new(user, Credential::None)))
     }
 
     /// Makes kubefan ask again for the owner of the token of `caller`, because the API server does
@@ -318,6 +348,15 @@ impl AccessControl {
         }
         could_read
     }
+}
+
+/// Returns the answer to a caller that may not impersonate a user.
+fn may_not_impersonate(user: &User, right: &Attributes) -> Status {
+    let message = format!(
+        "User {:?} cannot impersonate {} {:?}, or the API server has not said so",
+        user.name, right.resource, right.name
+    );
+    Status::failure(403, "Forbidden", message)
 }
 
 impl Inner {

@@ -9,6 +9,7 @@
 //! identification   which user has sent a request?                certificates and tokens
 //! callers/
 //!   claims         does the request claim an identity?           its headers
+//!   impersonated   whom may a caller impersonate?                the rights of the caller
 //!   unaccepted     (limits what is forwarded for callers that the API server has not accepted)
 //! certificates/
 //!   users          whom does a client certificate name?          the authorities
@@ -54,6 +55,7 @@ mod tokens;
 pub use access_control::AccessControl;
 pub use callers::caller::{Bearer, Caller, KnownCaller, UserKey};
 pub(crate) use callers::claims::{has_credentials, impersonate};
+pub use callers::impersonated::ImpersonatedUser;
 pub use callers::unaccepted::UnacceptedPermit;
 pub(crate) use callers::unaccepted::is_anonymous;
 pub use callers::user::User;

@@ -63,10 +63,12 @@
 //! `outcome`, `record` and `rescue` in `answers/`, with the `consumers` of records. An `ending` is in the
 //! body of an answer, if a consumer wants its record when all of the answer was sent.
 //!
-//! Modules beside the path: `admin` serves the second listener (probes, metrics, the admin API); `collection`
-//! is the trait of the collections that answer reads; `authoritative` answers reads of a collection
-//! that is itself the source of truth, such as the simulator's; `miss` says why a cache gave no
-//! answer; `startup` answers while kubefan waits for the API server, before there is a `Server`.
+//! Modules beside the path: `admin` serves the second listener (probes, metrics, the admin API); `why` says there
+//! which way a request would take, by the decisions of the stages (`cached/dry_run`,
+//! `upstream/dry_run`); `collection` is the trait of the collections that answer reads;
+//! `authoritative` answers reads of a collection that is itself the source of truth, such as the
+//! simulator's; `miss` says why a cache gave no answer; `startup` answers while kubefan waits for the
+//! API server, before there is a `Server`.
 //!
 //! # Errors
 //!
@@ -102,6 +104,7 @@ mod service;
 mod startup;
 mod tables;
 mod upstream;
+mod why;
 
 pub use admin::{Admin, EffectiveSetting, SettingOrigin};
 pub(crate) use answers::consumers::Consumers;
@@ -112,7 +115,7 @@ pub use cached::authoritative::read_authoritative;
 pub use cached::collection::Collection;
 pub use cached::miss::Miss;
 pub use config::{Config, Metrics};
-pub use decide::Reason;
+pub use decide::{ChangeKind, Reason};
 #[cfg(any(test, feature = "test-support"))]
 pub use deliver::without_jitter;
 pub use filters::{Records, RequestMetrics, WebPageRules};
@@ -126,3 +129,4 @@ pub use limits::shares::UserLimits;
 pub use request::{RequestInfo, ShardSelectors, Verb};
 pub use service::{Server, with_filters};
 pub use startup::Startup;
+pub use why::{Change, ExpectedOutcome, ExplainedStage, Explanation, StageOutcome};

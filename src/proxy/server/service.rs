@@ -46,7 +46,7 @@ pub struct Server {
 /// What all clones of a [`Server`] share.
 pub(super) struct Inner {
     pub(super) caches: Caches,
-    upstream: Upstream,
+    pub(super) upstream: Upstream,
     max_url_bytes: usize,
     pub(super) web_pages: WebPageRules,
     pub(super) records: Records,
@@ -126,11 +126,8 @@ impl Server {
 
     /// Answers a request that has passed the filters.
     pub(super) async fn answer(&self, mut exchange: Box<Exchange>) -> Answer {
-        let url = exchange.request.uri().path_and_query();
-        let url_bytes = url.map_or(0, |url| url.as_str().len());
-        let max_bytes = self.inner.max_url_bytes;
-        if url_bytes > max_bytes {
-            return exchange.refuse(Status::url_too_long(max_bytes));
+        if let Err(status) = self.check_url(&exchange) {
+            return exchange.refuse(status);
         }
         let gvr = exchange.info.gvr();
         let mut answer = self.identify_and_answer(&mut exchange).await;
@@ -184,14 +181,7 @@ impl Server {
             Err(limit) => return exchange.refuse(limit),
         }
         let handshake = Handshake::of_upgradable(&exchange.request);
-        let decision = {
-            let query = exchange.query();
-            let shard_selectors = self.inner.upstream.shard_selectors;
-            let facts = Facts::of(exchange, &query, handshake.as_ref(), shard_selectors);
-            let mapper = &caches.rest_mapper;
-            decide(&facts, |gvr| mapper.spec_or_reason(gvr, WireFormat::Json))
-        };
-        let (read, status) = match decision {
+        let (read, status) = match self.decide(exchange, handshake.as_ref()) {
             Decision::Reject(status) => return exchange.refuse(status),
             Decision::Forward(reason) => return self.forward(exchange, reason).await,
             Decision::Read(read) => (read, None),
@@ -225,6 +215,30 @@ impl Server {
             deadline,
         };
         self.inner.upstream.forward(exchange, forward).await
+    }
+
+    /// Checks the length of the URL.
+    ///
+    /// # Errors
+    /// The Status of the refusal.
+    pub(super) fn check_url(&self, exchange: &Exchange) -> Result<(), Status> {
+        let url = exchange.request.uri().path_and_query();
+        let url_bytes = url.map_or(0, |url| url.as_str().len());
+        let max_bytes = self.inner.max_url_bytes;
+        if url_bytes > max_bytes {
+            return Err(Status::url_too_long(max_bytes));
+        }
+        Ok(())
+    }
+
+    /// Decides how the request of `exchange`, whose caller was found, is handled. `handshake` is its
+    /// WebSocket handshake, if kubefan can grant it.
+    pub(super) fn decide(&self, exchange: &Exchange, handshake: Option<&Handshake>) -> Decision {
+        let query = exchange.query();
+        let shard_selectors = self.inner.upstream.shard_selectors;
+        let facts = Facts::of(exchange, &query, handshake, shard_selectors);
+        let mapper = &self.inner.caches.rest_mapper;
+        decide(&facts, |gvr| mapper.spec_or_reason(gvr, WireFormat::Json))
     }
 
     /// Forwards a request that no cache could answer.

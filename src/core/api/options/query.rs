@@ -33,6 +33,12 @@ impl Query {
         Some(value)
     }
 
+    /// Returns the values of the parameter `name`, in order.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let pairs = self.pairs.iter().filter(move |(given, _)| given == name);
+        pairs.map(|(_, value)| value.as_str())
+    }
+
     /// Returns the first value of the parameter `name`, or "" if it is absent.
     pub fn text(&self, name: &str) -> String {
         self.first(name).unwrap_or_default().to_owned()

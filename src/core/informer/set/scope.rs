@@ -1,5 +1,6 @@
 //! Which objects an informer has, so that it can answer for those that a caller needs.
 
+use super::StartError;
 use crate::api::Selection;
 use crate::informer::InformerSpec;
 
@@ -11,6 +12,29 @@ pub(super) fn part_in(scope: &Selection, namespace: Option<&str>) -> Option<Sele
         namespace: Some(namespace.to_owned()),
         ..scope.clone()
     })
+}
+
+/// Returns the informer of the objects of `scope`, or of its `part`, the namespace of a read. `ready`
+/// finds a ready one, and `start` starts one if necessary.
+///
+/// After a refusal is forgotten, another request may start the wider informer again. During an
+/// outage the wider informer does not become ready, but that of the namespace can still answer.
+pub(super) fn whole_or_part<T>(
+    scope: &Selection,
+    part: Option<Selection>,
+    ready: impl Fn(&Selection) -> Option<T>,
+    start: impl Fn(&Selection) -> Result<T, StartError>,
+) -> Result<T, StartError> {
+    if let Some(part) = &part
+        && ready(scope).is_none()
+        && let Some(informer) = ready(part)
+    {
+        return Ok(informer);
+    }
+    match (start(scope), part) {
+        (Err(StartError::Forbidden), Some(part)) => start(&part),
+        (outcome, _) => outcome,
+    }
 }
 
 /// Returns all objects of `namespace`, or of all namespaces.

@@ -22,6 +22,17 @@ use crate::informer::{
 use crate::shutdown::Phase;
 use crate::upstream::ResourceClient;
 
+/// What the set has for a key.
+pub(super) enum Registered {
+    Running(Arc<Informer>),
+    /// It was started just before the resource's definition changed, and must be stopped.
+    Outdated(Arc<Informer>),
+    /// None may be started now.
+    Refused(StartError),
+    /// None runs, and one may be started.
+    Startable,
+}
+
 /// The registration of a running informer in the set. Dropping this removes the
 /// informer from the set.
 struct RegistrationGuard {
@@ -42,21 +53,18 @@ impl InformerSet {
         hooks: &Hooks,
     ) -> Result<Arc<Informer>, StartError> {
         let key = Key::of(spec, &scope, content, hooks.transform_id());
-        if let Some(informer) = self.running(&key) {
-            if !informer.fits(spec) {
-                // The informer was started just before the resource's definition changed.
+        match self.registered(&key, spec) {
+            Registered::Running(informer) => {
+                informer.touch();
+                informer.hooks.add_failure_handler(hooks);
+                return Ok(informer);
+            }
+            Registered::Outdated(informer) => {
                 informer.stop();
                 return Err(StartError::Gone);
             }
-            informer.touch();
-            informer.hooks.add_failure_handler(hooks);
-            return Ok(informer);
-        }
-        if let Some(refusal) = self.remembered_refusal(&key) {
-            return Err(refusal);
-        }
-        if self.inner.shutdown.phase() >= Phase::StopAccepting {
-            return Err(StartError::ShuttingDown);
+            Registered::Refused(refusal) => return Err(refusal),
+            Registered::Startable => {}
         }
         let numbered = self.number(&key);
         let own_transform = numbered.as_ref().map(|(transform, _)| *transform);
@@ -77,6 +85,24 @@ impl InformerSet {
         }
         self.spawn(registration, reflector);
         Ok(registered)
+    }
+
+    /// Returns what the set has for `key`, and whether an informer of `spec` may be started.
+    pub(super) fn registered(&self, key: &Key, spec: &InformerSpec) -> Registered {
+        if let Some(informer) = self.running(key) {
+            return if informer.fits(spec) {
+                Registered::Running(informer)
+            } else {
+                Registered::Outdated(informer)
+            };
+        }
+        match self.remembered_refusal(key) {
+            Some(refusal) => Registered::Refused(refusal),
+            None if self.inner.shutdown.phase() >= Phase::StopAccepting => {
+                Registered::Refused(StartError::ShuttingDown)
+            }
+            None => Registered::Startable,
+        }
     }
 
     /// Adds the informer to the map and returns it. If the map has an informer with its key

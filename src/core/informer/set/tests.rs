@@ -53,6 +53,32 @@ async fn only_other_fields_stop_an_informer_and_not_a_newer_server() {
     assert_eq!(refused, Some(StartError::Gone));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_peek_starts_and_stops_nothing() {
+    let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let client = Client::in_memory(&dial);
+    let informers = InformerSet::new(client, Config::default(), shutdown);
+    let spec = slices(SelectableFields::default());
+    let everything = Selection::default();
+    let peek = |spec: &InformerSpec| informers.peek_or_start_in(spec, &everything, None);
+    assert!(peek(&spec).is_ok_and(|found| found.is_none()));
+    assert!(informers.all().is_empty());
+    let started = informers.get_or_start(&spec, None).expect("it starts");
+    let found = peek(&spec).expect("it runs").expect("it runs");
+    assert!(Arc::ptr_eq(&started, &found));
+    assert!(
+        informers.peek_in(&spec, &everything, None).is_none(),
+        "it is not ready"
+    );
+    let other = slices(SelectableFields::for_resource(&spec.resource, Some(37)));
+    assert_eq!(peek(&other).err(), Some(StartError::Gone));
+    assert!(
+        peek(&spec).is_ok_and(|found| found.is_some()),
+        "it was not stopped"
+    );
+}
+
 /// An informer of all objects with these hooks.
 fn start_with(informers: &InformerSet, spec: &InformerSpec, hooks: &Hooks) -> Arc<Informer> {
     let everything = Selection::default();

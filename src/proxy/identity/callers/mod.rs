@@ -2,5 +2,6 @@
 
 pub(super) mod caller;
 pub(super) mod claims;
+pub(super) mod impersonated;
 pub(super) mod unaccepted;
 pub(super) mod user;

@@ -5,8 +5,10 @@ mod api;
 mod authorization;
 mod readiness;
 mod shared_rendering;
+mod why;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use api::Api;
 pub use api::{EffectiveSetting, SettingOrigin};
@@ -23,6 +25,7 @@ use shared_rendering::SharedRendering;
 use super::answers::rescue;
 use super::filters::{WebPageRules, refusal_reason};
 use super::startup::{Started, Startup};
+use super::why::Why;
 use crate::ledger::{Ledger, sample_kept};
 
 /// The answer to a request that needs an authorized caller, if the API server has not answered yet.
@@ -51,6 +54,7 @@ pub struct Admin {
     /// Which requests for metrics and details may be from a web page. If callers are authenticated,
     /// metrics and details are only for those that the API server lets read them.
     web_pages: WebPageRules,
+    why: Arc<Why>,
 }
 
 impl Admin {
@@ -62,6 +66,7 @@ impl Admin {
     /// a foreign web page by the rules `web_pages`. If callers are authenticated, they are also
     /// answered only for callers that may get `/metrics` of the API server, and the names of users
     /// only for those that may get their path. So no caller gets them before `startup` is finished.
+    /// `/admin/v1/why` needs no right if clients are authenticated: it is answered for its caller.
     pub fn new(
         startup: Startup,
         ledger: Ledger,
@@ -82,6 +87,7 @@ impl Admin {
             scrapes: SharedRendering::new(),
             shutdown,
             web_pages,
+            why: Arc::default(),
         }
     }
 
@@ -106,10 +112,12 @@ impl Admin {
             .is_some_and(|query| query.split('&').any(|pair| pair.starts_with("verbose")));
         let path = request.uri().path().to_owned();
         let is_api = api::is_path_of_api(&path);
-        if let Some(right) = right_for(&path, is_verbose)
-            && let Err(status) = self.permit(&mut request, right, is_read).await
-        {
-            return Ok(refuse(&status, is_api));
+        if let Some(right) = right_for(&path, is_verbose) {
+            let is_for_caller = path == why::PATH && why::authenticates(&self.startup);
+            let right = (!is_for_caller).then_some(right);
+            if let Err(status) = self.permit(&mut request, right, is_read).await {
+                return Ok(refuse(&status, is_api));
+            }
         }
         if !is_read {
             let status = Status::failure(405, "MethodNotAllowed", "use GET");
@@ -118,6 +126,7 @@ impl Admin {
             return Ok(response);
         }
         Ok(match path.as_str() {
+            why::PATH => why::answer(&self.why, &self.startup, why::Asked::of(&request)).await,
             path if is_api => self.api.answer(path).await,
             "/livez" | "/healthz" => rescue::plain_text(StatusCode::OK, "ok\n"),
             "/readyz" => match self.startup.started() {
@@ -137,14 +146,15 @@ impl Admin {
     }
 
     /// Checks that no foreign web page may have caused the request, and that its caller may get the
-    /// path `right` of the API server, if callers are authenticated and the request is a read.
+    /// path `right` of the API server, if there is one, callers are authenticated and the request is
+    /// a read.
     ///
     /// # Errors
     /// The Status of the refusal.
     async fn permit<B: Send>(
         &self,
         request: &mut Request<B>,
-        right: &'static str,
+        right: Option<&'static str>,
         is_read: bool,
     ) -> Result<(), Status> {
         let head = (request.uri(), request.headers());
@@ -152,9 +162,10 @@ impl Admin {
             let message = format!("forbidden: {reason}");
             return Err(Status::failure(403, "Forbidden", message));
         }
-        if !self.web_pages.are_callers_authenticated || !is_read {
+        let Some(right) = right.filter(|_| self.web_pages.are_callers_authenticated && is_read)
+        else {
             return Ok(());
-        }
+        };
         let Some(Started { admin_access, .. }) = self.startup.started() else {
             return Err(Status::failure(503, "ServiceUnavailable", CLOSED));
         };
@@ -265,6 +276,7 @@ mod tests {
             "/admin/v1/users",
             "/admin/v1/events",
             "/admin/none",
+            "/admin/v1/why?path=/version",
         ];
         for headers in foreign {
             for path in details {
@@ -282,6 +294,7 @@ mod tests {
             assert_eq!(status(&admin, "/admin/v1/memory", &local).await, 200);
             assert_eq!(status(&admin, "/admin/v1/caches", &local).await, 503);
             assert_eq!(status(&admin, "/admin/v1/none", &local).await, 404);
+            assert_eq!(status(&admin, "/admin/v1/why", &local).await, 503);
         }
     }
 

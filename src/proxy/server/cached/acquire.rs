@@ -12,19 +12,38 @@ use super::miss::Miss;
 use crate::server::decide::{Need, Plan, Read, Reason};
 
 /// How long a read waits for an informer's first list.
-const SYNC_WAIT: Duration = Duration::from_secs(3);
+pub(super) const SYNC_WAIT: Duration = Duration::from_secs(3);
 /// How long a read waits for a resource version that the cache has not reached.
 const CATCH_UP_WAIT: Duration = Duration::from_millis(100);
 /// Pause before the next lookup after an informer has ended; it may still be in the set.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
+/// How the informer for a read is found.
+enum Search {
+    /// Only a ready informer will do. Without one, the read is forwarded for this reason.
+    ReadyOr(Reason),
+    /// The informer is started if necessary, and its first list is waited for.
+    Start,
+}
+
+/// Returns how the informer for `read` is found. A GET starts no informer, and neither does a Table
+/// or any read unless `may_start` is true.
+fn search(read: &Read, may_start: bool) -> Search {
+    match (&read.plan, read.need) {
+        _ if read.representation.view.is_table() => Search::ReadyOr(Reason::NotCached),
+        (Plan::Get { .. }, _) => Search::ReadyOr(Reason::NotCached),
+        (_, Need::At(_)) if !read.may_start_informer() => Search::ReadyOr(Reason::PastState),
+        _ if !may_start => Search::ReadyOr(Reason::NotCached),
+        _ => Search::Start,
+    }
+}
+
 /// Returns the informer for `read`, after its first list. If the read needs a resource version that
 /// the cache has not reached, this function also waits a moment for it.
 ///
-/// A GET starts no informer, and neither does any read unless `may_start` is true. A consistent
-/// LIST waits for the first list even if it is forwarded in the end: its answer is then at least as
-/// new as the cache's first state, so a watch that starts from the answer finds its start in the
-/// event log.
+/// A consistent LIST waits for the first list even if it is forwarded in the end: its answer is then
+/// at least as new as the cache's first state, so a watch that starts from the answer finds its
+/// start in the event log.
 ///
 /// # Errors
 ///
@@ -35,33 +54,47 @@ pub(super) async fn acquire(
     read: &Read,
     may_start: bool,
 ) -> Result<Arc<Informer>, Miss> {
-    let ready = || informers.get_ready_in(&read.spec, &read.scope, read.namespace.as_deref());
-    let informer = match (&read.plan, read.need) {
-        (Plan::Get { .. }, _) => ready().ok_or(Reason::NotCached)?,
-        (_, Need::At(_)) if !read.may_start_informer() => ready().ok_or(Reason::PastState)?,
-        _ if !may_start => ready().ok_or(Reason::NotCached)?,
-        _ => match timeout(SYNC_WAIT, synced_informer(informers, rest_mapper, read)).await {
-            Ok(informer) => informer?,
-            Err(_) => return Err(not_synced(informers, read)),
-        },
+    let informer = match search(read, may_start) {
+        Search::ReadyOr(reason) => {
+            let namespace = read.namespace.as_deref();
+            let ready = informers.get_ready_in(&read.spec, &read.scope, namespace);
+            ready.ok_or(reason)?
+        }
+        Search::Start => {
+            match timeout(SYNC_WAIT, synced_informer(informers, rest_mapper, read)).await {
+                Ok(informer) => informer?,
+                Err(_) => return Err(not_synced(informers, read)),
+            }
+        }
     };
     catch_up(informer.reader(), read).await;
     Ok(informer)
 }
 
-/// Does the work of [`acquire`], but starts no informer, and waits for no first list.
+/// Returns the informer that [`acquire`] would return now; `None` if it would start one. Starts no
+/// informer, and waits for nothing.
 ///
 /// # Errors
 ///
-/// A [`Miss`] if no informer is ready.
-pub(super) async fn acquire_ready(
+/// The [`Reason`] if no informer can answer.
+pub(super) fn peek(
     informers: &InformerSet,
+    rest_mapper: &LiveRestMapper,
     read: &Read,
-) -> Result<Arc<Informer>, Miss> {
-    let informer = informers.get_ready_in(&read.spec, &read.scope, read.namespace.as_deref());
-    let informer = informer.ok_or(Reason::NotCached)?;
-    catch_up(informer.reader(), read).await;
-    Ok(informer)
+    may_start: bool,
+) -> Result<Option<Arc<Informer>>, Reason> {
+    let (spec, namespace) = (&read.spec, read.namespace.as_deref());
+    match search(read, may_start) {
+        Search::ReadyOr(reason) => {
+            let ready = informers.peek_in(spec, &read.scope, namespace);
+            ready.map(Some).ok_or(reason)
+        }
+        Search::Start => {
+            check_definition(rest_mapper, read)?;
+            let found = informers.peek_or_start_in(spec, &read.scope, namespace);
+            found.map_err(refusal_reason)
+        }
+    }
 }
 
 /// Returns the miss for `read` if its informer has not completed its first list in time. Only a
@@ -87,25 +120,9 @@ async fn synced_informer(
 ) -> Result<Arc<Informer>, Miss> {
     let spec = &read.spec;
     loop {
-        // The resource's definition may have changed by now, and with it the meaning of selectors.
-        // The rules may have changed, too.
-        let current = rest_mapper.spec_or_reason(&spec.resource.gvr, spec.format);
-        let current = current.map_err(Reason::from)?;
-        let is_permitted = current.settings.scopes().contains(&read.scope);
-        if !is_permitted
-            || !current.settings.caches_like(&spec.settings)
-            || !current.answers_like(spec)
-        {
-            return Err(Miss::Forward(Reason::NotCached));
-        }
+        check_definition(rest_mapper, read)?;
         let informer = informers.get_or_start_in(spec, &read.scope, read.namespace.as_deref());
-        let informer = informer.map_err(|refused| match refused {
-            StartError::Forbidden => Reason::Forbidden,
-            StartError::NotAcceptable => Reason::NoSuchFormat,
-            // Discovery still has the resource, so this ends when discovery is up to date again.
-            StartError::Gone => Reason::NotCached,
-            StartError::ShuttingDown => Reason::ShuttingDown,
-        })?;
+        let informer = informer.map_err(refusal_reason)?;
         if informer.reader().ready().await {
             return Ok(informer);
         }
@@ -114,9 +131,35 @@ async fn synced_informer(
     }
 }
 
+/// Checks that an informer may still be started as `read` was planned. The resource's definition may
+/// have changed by now, and with it the meaning of selectors. The rules may have changed, too.
+fn check_definition(rest_mapper: &LiveRestMapper, read: &Read) -> Result<(), Reason> {
+    let spec = &read.spec;
+    let current = rest_mapper.spec_or_reason(&spec.resource.gvr, spec.format);
+    let current = current.map_err(Reason::from)?;
+    let is_permitted = current.settings.scopes().contains(&read.scope);
+    let is_same = current.settings.caches_like(&spec.settings) && current.answers_like(spec);
+    if is_permitted && is_same {
+        Ok(())
+    } else {
+        Err(Reason::NotCached)
+    }
+}
+
+/// Returns why a read is forwarded if its informer can't be started.
+fn refusal_reason(refused: StartError) -> Reason {
+    match refused {
+        StartError::Forbidden => Reason::Forbidden,
+        StartError::NotAcceptable => Reason::NoSuchFormat,
+        // Discovery still has the resource, so this ends when discovery is up to date again.
+        StartError::Gone => Reason::NotCached,
+        StartError::ShuttingDown => Reason::ShuttingDown,
+    }
+}
+
 /// Waits a moment for the cache of `reader` to reach the version that `read` needs. Later stages
 /// check whether it did.
-async fn catch_up(reader: &Reader, read: &Read) {
+pub(super) async fn catch_up(reader: &Reader, read: &Read) {
     let has_snapshot = |version| {
         let selection = read.selection();
         selection.is_some_and(|selection| reader.snapshot_at(version, selection).is_some())

@@ -9,7 +9,7 @@ use kubefan_core::informer::{Informer, InformerSet, LiveRestMapper, ProofRequest
 use kubefan_core::shutdown::Shutdown;
 use tokio::time::{Instant, timeout_at};
 
-use super::acquire::{acquire, acquire_ready};
+use super::acquire::acquire;
 use super::collection::Collection;
 use super::miss::{CacheAnswer, Miss};
 use super::prove::{ProofResult, prove};
@@ -228,17 +228,18 @@ impl Caches {
         caller: &Caller,
         read: &Read,
     ) -> Result<Arc<Informer>, Miss> {
-        let may_start = (matches!(caller, Caller::Trusted) || info.name.is_empty())
-            && !self.is_rarely_proven(read);
-        if !read.representation.view.is_table() {
-            return acquire(&self.informers, &self.rest_mapper, read, may_start).await;
-        }
-        let ready = acquire_ready(&self.informers, read).await;
-        ready.inspect_err(|_| {
-            if may_start {
+        let may_start = self.may_start(info, caller, read);
+        let acquired = acquire(&self.informers, &self.rest_mapper, read, may_start).await;
+        acquired.inspect_err(|_| {
+            if may_start && read.representation.view.is_table() {
                 self.tables.missed(read);
             }
         })
+    }
+
+    /// Returns true if this `read` may start an informer, if it is of a kind that may.
+    pub(super) fn may_start(&self, info: &RequestInfo, caller: &Caller, read: &Read) -> bool {
+        (matches!(caller, Caller::Trusted) || info.name.is_empty()) && !self.is_rarely_proven(read)
     }
 
     /// Returns true for a strict LIST of Events, which starts no cache, because most such LISTs are
@@ -255,7 +256,7 @@ impl Caches {
     ///
     /// # Errors
     /// A [`Miss`] if a cache must not answer the caller.
-    async fn may_read(
+    pub(super) async fn may_read(
         &self,
         info: &RequestInfo,
         caller: &Caller,

@@ -3,9 +3,11 @@
 //!
 //! The decision depends only on the request and on the results of discovery.
 
+mod advice;
 mod plan;
 mod reason;
 
+pub use advice::ChangeKind;
 use kubefan_core::api::{
     GroupVersionResource, Query, ShardSelector, ShardSelectorError, Status, WireFormat,
     pretty_parameter, should_indent,

@@ -1,6 +1,7 @@
 //! Why a request is forwarded.
 
 use kubefan_core::upstream::NotCacheable;
+use schemars::JsonSchema;
 
 /// Why a request is forwarded. [`Reason::name`] gives the metric label.
 ///
@@ -10,7 +11,9 @@ use kubefan_core::upstream::NotCacheable;
 /// state of the cache, and are returned by the stages after `decide`.
 ///
 /// `docs/reasons.md` documents each reason, and says what to do about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+// The comments are the texts of the page and of `Reason::meaning`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
+#[schemars(rename_all = "snake_case")]
 pub enum Reason {
     /// The request acts with an identity that only the API server can check.
     CallerIdentity,

@@ -76,6 +76,13 @@ impl<K: Hash + Eq + Clone> Counts<K> {
         Some(Counted { counts, key })
     }
 
+    /// Returns the number of `key`, and the sum of all numbers.
+    pub(super) fn of(&self, key: &K) -> (usize, usize) {
+        let numbers = self.0.lock();
+        let held = numbers.of_keys.get(key).copied().unwrap_or_default();
+        (held, numbers.total)
+    }
+
     /// Returns the numbers that are not 0, and their sum.
     #[cfg(test)]
     pub(super) fn numbers(&self) -> (HashMap<K, usize>, usize) {

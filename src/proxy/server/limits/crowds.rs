@@ -51,24 +51,20 @@ impl Crowds {
         read: &Read,
         informer: &Arc<Informer>,
     ) -> Option<WaitingRead> {
-        if read.need != Need::MostRecent || informer.serves_sessions() {
+        if !is_counted(read, informer) {
             return None;
         }
         let object = match &read.plan {
             Plan::Get { name, .. } => Some(ObjectKey::new(read.namespace.as_deref(), name)),
-            // The API server lists the metadata of many objects for more than their cells. A list
-            // of a shard must not be forwarded, and the proof of a custom resource has two parts.
-            Plan::List { .. }
-                if read.representation.view.is_cells_only()
-                    && !read.is_of_shard()
-                    && !read.spec.custom =>
-            {
-                None
-            }
-            Plan::List { .. } | Plan::Watch { .. } => return None,
+            Plan::List { .. } | Plan::Watch { .. } => None,
         };
-        // A later informer may have the address of one that has ended. Its reads count as well.
-        Some(self.count(Arc::as_ptr(informer) as usize, caller, object))
+        Some(self.count(address(informer), caller, object))
+    }
+
+    /// Returns true if `read` would be counted now, and would be in no crowd. Counts nothing.
+    pub(in crate::server) fn would_be_lone(&self, read: &Read, informer: &Arc<Informer>) -> bool {
+        let others = self.calls.units(&address(informer));
+        is_counted(read, informer) && !is_crowd(others + 1)
     }
 
     fn count(&self, cache: usize, caller: &Caller, object: Option<ObjectKey>) -> WaitingRead {
@@ -78,10 +74,35 @@ impl Crowds {
         };
         let call = self.calls.add(cache, (call, 1), usize::MAX);
         WaitingRead {
-            is_in_crowd: self.calls.units(&cache) >= LARGE_GROUP as usize,
+            is_in_crowd: is_crowd(self.calls.units(&cache)),
             _call: call,
         }
     }
+}
+
+/// Returns true if the API server answers `read` for less than a proof, so that reads like it are
+/// counted. Reads of sessions are not.
+fn is_counted(read: &Read, informer: &Informer) -> bool {
+    let is_cheap = match &read.plan {
+        Plan::Get { .. } => true,
+        // The API server lists the metadata of many objects for more than their cells. A list of a
+        // shard must not be forwarded, and the proof of a custom resource has two parts.
+        Plan::List { .. } => {
+            read.representation.view.is_cells_only() && !read.is_of_shard() && !read.spec.custom
+        }
+        Plan::Watch { .. } => false,
+    };
+    is_cheap && read.need == Need::MostRecent && !informer.serves_sessions()
+}
+
+fn is_crowd(calls: usize) -> bool {
+    calls >= LARGE_GROUP as usize
+}
+
+/// Returns the key of the cache. A later informer may have the address of one that has ended. Its
+/// reads count as well.
+fn address(informer: &Arc<Informer>) -> usize {
+    Arc::as_ptr(informer) as usize
 }
 
 // === impl WaitingRead ===

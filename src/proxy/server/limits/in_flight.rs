@@ -129,6 +129,13 @@ impl InFlight {
         seat.take()?;
         Ok(Some(seat))
     }
+
+    /// Returns true if the request of `info` would get a seat of `holder` now, or needs none.
+    pub(in crate::server) fn has_room(&self, info: &RequestInfo, holder: &Holder) -> bool {
+        let (held, total) = self.inner.taken.of(holder);
+        let limit = self.inner.limit.load(Ordering::Relaxed);
+        !needs_seat(info) || may_take(held, total, limit)
+    }
 }
 
 // === impl Seat ===

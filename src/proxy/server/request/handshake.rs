@@ -21,7 +21,7 @@ impl Handshake {
     /// Returns the handshake in `headers`; `None` if there is none that the API server would grant.
     ///
     /// The API server requires an `Origin`, and grants one subprotocol of any name.
-    fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let first = |name: HeaderName| headers.get(name)?.to_str().ok();
         let is_handshake = first(header::UPGRADE)?.eq_ignore_ascii_case("websocket")
             && upstream::is_upgrade(headers)

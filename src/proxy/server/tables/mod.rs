@@ -59,6 +59,32 @@ struct Inner {
     shutdown: Shutdown,
 }
 
+/// By what the API server prints the objects of a kind now.
+struct Current {
+    server_version: Arc<String>,
+    minor: u32,
+    /// The definition of a custom resource.
+    definition: Option<Arc<Object>>,
+}
+
+impl Current {
+    /// Returns the version of the definition.
+    fn version(&self) -> Option<ResourceVersion> {
+        self.definition
+            .as_ref()
+            .map(|object| object.resource_version)
+    }
+
+    /// Returns true if `kind` is of this API server, whatever its definition.
+    fn is_of(&self, kind: &TableKind) -> bool {
+        kind.server_version == self.server_version && kind.is_custom == self.definition.is_some()
+    }
+
+    fn printer(&self, spec: &InformerSpec) -> Option<Printer> {
+        printer(spec, self.minor, self.definition.as_deref())
+    }
+}
+
 /// Registers the counter of comparisons.
 pub(super) fn check_counter(registry: &Registry) -> IntCounterVec {
     registry.counter_vec(
@@ -199,36 +225,83 @@ impl Tables {
         )))
     }
 
+    /// Returns whether a Table of `read` is printed now. Compares and notes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The [`Reason`] of [`Tables::collection`].
+    pub(super) fn admission(&self, read: &Read) -> Result<(), Reason> {
+        if !read.representation.view.is_table() {
+            return Ok(());
+        }
+        let current = self.current(&read.spec)?;
+        let known = self
+            .inner
+            .kinds
+            .lock()
+            .get(&read.spec.resource.gvr)
+            .cloned();
+        let is_known = |kind: &TableKind| *kind.definition.lock() == current.version();
+        let known = known.filter(|kind| current.is_of(kind));
+        match known {
+            Some(kind) if is_known(&kind) => {
+                kind.printer.as_ref().ok_or(Reason::Table)?;
+                kind.state.lock().admission()
+            }
+            known => {
+                let printer = current.printer(&read.spec);
+                let is_same = |kind: &Arc<TableKind>| kind.has_printer_like(printer.as_ref());
+                printer.as_ref().ok_or(Reason::Table)?;
+                match known.filter(is_same) {
+                    Some(kind) => kind.state.lock().admission(),
+                    None => Err(Reason::TableUnchecked),
+                }
+            }
+        }
+    }
+
+    /// Returns by what the API server prints the objects of `spec` now.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::Table`] if kubefan does not print the kind.
+    fn current(&self, spec: &InformerSpec) -> Result<Current, Reason> {
+        let server_version = self.inner.rest_mapper.server_version();
+        let server_version = server_version.ok_or(Reason::Table)?;
+        let minor = tested_minor(&server_version).ok_or(Reason::Table)?;
+        let definition = if spec.custom {
+            let definition = self.definition(&spec.resource.gvr);
+            Some(definition.ok_or(Reason::Table)?)
+        } else {
+            None
+        };
+        Ok(Current {
+            server_version,
+            minor,
+            definition,
+        })
+    }
+
     /// Returns the kind of the objects of `spec`, as the API server prints it now, and its printer.
     ///
     /// # Errors
     ///
     /// [`Reason::Table`] if kubefan does not print the kind.
     fn kind(&self, spec: &InformerSpec) -> Result<(Arc<TableKind>, Printer), Reason> {
-        let server_version = self.inner.rest_mapper.server_version();
-        let server_version = server_version.ok_or(Reason::Table)?;
-        let minor = tested_minor(&server_version).ok_or(Reason::Table)?;
+        let current = self.current(spec)?;
         let gvr = &spec.resource.gvr;
-        let definition = if spec.custom {
-            Some(self.definition(gvr).ok_or(Reason::Table)?)
-        } else {
-            None
-        };
-        let version = definition.as_ref().map(|object| object.resource_version);
-        let is_current = |kind: &TableKind| {
-            kind.server_version == server_version && kind.is_custom == spec.custom
-        };
+        let version = current.version();
         let known = self.inner.kinds.lock().get(gvr).cloned();
-        let known = known.filter(|kind| is_current(kind) && *kind.definition.lock() == version);
+        let known = known.filter(|kind| current.is_of(kind) && *kind.definition.lock() == version);
         let kind = match known {
             Some(known) => known,
             None => {
                 // A definition may be long, so no lock is held while it is parsed.
-                let printer = printer(spec, minor, definition.as_deref());
+                let printer = current.printer(spec);
                 let mut kinds = self.inner.kinds.lock();
                 let is_same = |kind: &&Arc<TableKind>| {
                     let is_known = *kind.definition.lock() == version;
-                    is_current(kind) && (is_known || kind.has_printer_like(printer.as_ref()))
+                    current.is_of(kind) && (is_known || kind.has_printer_like(printer.as_ref()))
                 };
                 match kinds.get(gvr).filter(is_same) {
                     // Another thread was faster, or the definition has changed in parts other than
@@ -238,6 +311,7 @@ impl Tables {
                         Arc::clone(known)
                     }
                     None => {
+                        let server_version = current.server_version;
                         let kind = TableKind::new(server_version, printer, spec.custom, version);
                         let kind = Arc::new(kind);
                         let replaced = kinds.insert(gvr.clone(), Arc::clone(&kind));

@@ -61,28 +61,37 @@ impl State {
     /// Decides whether a Table of a cache with `objects` is printed or forwarded, and whether the
     /// caller must begin a check.
     pub(super) fn admit(&mut self, objects: usize, now: Instant) -> (Result<(), Reason>, bool) {
-        let (admission, is_due) = match self.verdict {
-            Verdict::Unknown => (Err(Reason::TableUnchecked), true),
-            Verdict::Differs => (Err(Reason::TableDiffers), self.not_before.is_some()),
-            Verdict::Unprintable => (Err(Reason::TableDiffers), false),
-            Verdict::Retired => (Err(Reason::TableUnchecked), false),
-            // Columns alone say little about cells. A watch that begins without objects may print
-            // rows later.
-            Verdict::Equal { compared: 0, .. } => (Err(Reason::TableUnchecked), objects > 0),
+        let is_due = match self.verdict {
+            Verdict::Unknown => true,
+            Verdict::Differs => self.not_before.is_some(),
+            Verdict::Unprintable | Verdict::Retired => false,
+            Verdict::Equal { compared: 0, .. } => objects > 0,
             Verdict::Equal {
                 compared,
                 objects: before,
             } => {
                 self.printed += 1;
                 let has_grown = compared < SAMPLE && objects >= 2 * before.max(1);
-                let is_due = has_grown || self.printed >= TABLES_PER_CHECK;
-                (Ok(()), is_due)
+                has_grown || self.printed >= TABLES_PER_CHECK
             }
         };
         let may_begin = self.not_before.is_none_or(|start| now >= start);
         let begins = is_due && may_begin && !self.is_checking;
         self.is_checking |= begins;
-        (admission, begins)
+        (self.admission(), begins)
+    }
+
+    /// Returns whether a Table is printed now, or why it is forwarded.
+    pub(super) fn admission(&self) -> Result<(), Reason> {
+        match self.verdict {
+            // Columns alone say little about cells. A watch that begins without objects may print
+            // rows later.
+            Verdict::Unknown | Verdict::Retired | Verdict::Equal { compared: 0, .. } => {
+                Err(Reason::TableUnchecked)
+            }
+            Verdict::Differs | Verdict::Unprintable => Err(Reason::TableDiffers),
+            Verdict::Equal { .. } => Ok(()),
+        }
     }
 
     /// Records the result of the check that [`State::admit`] asked for. `is_custom` is true for a

@@ -35,10 +35,10 @@ const UPSTREAM_SLACK: Duration = Duration::from_millis(500);
 /// The API server, and what requests that are forwarded to it need.
 pub(in crate::server) struct Upstream {
     access: AccessControl,
-    documents: Documents,
+    pub(super) documents: Documents,
     pub(in crate::server) forwarding: Forwarding,
-    forbidden: ForbiddenAnswers,
-    in_flight: InFlight,
+    pub(super) forbidden: ForbiddenAnswers,
+    pub(super) in_flight: InFlight,
     rest_mapper: Arc<LiveRestMapper>,
     pub(in crate::server) shard_selectors: ShardSelectors,
     sessions: Sessions,
@@ -146,11 +146,7 @@ impl Upstream {
         if serves_shard && let Some(status) = sharding::refusal(reason) {
             return Err(exchange.refuse(status));
         }
-        let denied = exchange
-            .caller
-            .known()
-            .filter(|_| reason == Reason::NotAuthorized)
-            .and_then(|caller| ForbiddenRead::of(&exchange.request, caller));
+        let denied = denied_read(exchange, reason);
         let kept = denied.as_ref();
         if let Some(kept) = kept.and_then(|read| self.forbidden.answer(read)) {
             return Err(Answer::from(kept).with_outcome(Outcome::KeptRefusal));
@@ -243,6 +239,13 @@ impl Upstream {
         call.is_remembered = call.status != Some(answer.status());
         Ok(answer)
     }
+}
+
+/// Returns the read of `exchange` if it is forwarded because its caller may not read it from a cache.
+pub(super) fn denied_read(exchange: &Exchange, reason: Reason) -> Option<ForbiddenRead> {
+    let caller = exchange.caller.known();
+    let caller = caller.filter(|_| reason == Reason::NotAuthorized)?;
+    ForbiddenRead::of(&exchange.request, caller)
 }
 
 /// Returns `response`, after the session of its user has noted what it shows.

@@ -38,6 +38,7 @@ use sources::Sources;
 
 use super::authorization::METRICS;
 use super::shared_rendering::SharedRendering;
+use super::why::NAME as WHY;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
 use crate::server::answers::rescue;
@@ -171,7 +172,7 @@ fn refuse(status: &Status) -> Response<Body> {
 /// Returns the Status of a path that does not exist. It names those that do.
 fn not_found() -> Status {
     let names = endpoints().into_iter().map(|page| page.name);
-    let names: Vec<_> = names.chain([EVENTS, OPENAPI]).collect();
+    let names: Vec<_> = names.chain([EVENTS, OPENAPI, WHY]).collect();
     let message = format!("not found; below {PREFIX} there are: {}", names.join(", "));
     Status::failure(404, "NotFound", message)
 }

@@ -4,6 +4,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::page::{Endpoint, PREFIX};
+use crate::server::admin::why;
+use crate::server::why::Explanation;
 
 /// The last part of the document's path.
 pub(super) const NAME: &str = "openapi.json";
@@ -26,6 +28,8 @@ pub(super) fn document(pages: &[Endpoint], stream: &Endpoint) -> String {
         format!("{PREFIX}{}", stream.name),
         stream_operation(stream, &schema),
     );
+    let schema = generator.subschema_for::<Explanation>().to_value();
+    paths.insert(why::PATH.to_owned(), question(&schema));
     let of_document = json!({
         "get": {
             "operationId": "openapi",
@@ -82,6 +86,60 @@ fn stream_operation(stream: &Endpoint, schema: &Value) -> Value {
             .into();
     responses["429"] = refusal("There are 16 streams already.");
     operation
+}
+
+/// Returns the description of a question about a request.
+fn question(schema: &Value) -> Value {
+    let text = json!({"type": "string"});
+    let texts = json!({"type": "array", "items": {"type": "string"}});
+    let parameters = [
+        ("path", true, &text, "The path and query of the request."),
+        ("method", false, &text, "Its method. Default is GET."),
+        (
+            "header",
+            false,
+            &texts,
+            "One of its headers, as NAME: VALUE.",
+        ),
+        (
+            "as",
+            false,
+            &text,
+            "The user that sends it. Default is the caller.",
+        ),
+        ("asGroup", false, &texts, "A group of that user."),
+        ("asUid", false, &text, "The UID of that user."),
+        (
+            "asExtra",
+            false,
+            &texts,
+            "An attribute of that user, as KEY=VALUE.",
+        ),
+    ];
+    let parameters = parameters.map(|(name, is_required, schema, description)| {
+        json!({
+            "name": name,
+            "in": "query",
+            "required": is_required,
+            "description": description,
+            "schema": schema,
+        })
+    });
+    json!({
+        "get": {
+            "operationId": "why",
+            "summary": "Which way a request would take, and what would change it.",
+            "parameters": parameters,
+            "responses": {
+                "200": answer("application/json", schema),
+                "400": refusal("The question is malformed."),
+                "401": refusal("The API server does not know the caller."),
+                "403": refusal("The caller may not impersonate the user, or may be a foreign web page."),
+                "429": refusal("The caller asks more than ten times a second."),
+                "503": refusal("The API server has not answered kubefan yet."),
+            },
+        }
+    })
 }
 
 fn answer(media_type: &str, schema: &Value) -> Value {

@@ -165,7 +165,11 @@ fn list_key(
 
 /// Returns the snapshot that meets the need of `read`. For the most recent state this is only the
 /// snapshot of `proof`.
-fn snapshot_for(read: &Read, proof: Option<&Proof>, reader: &Reader) -> Result<Snapshot, Reason> {
+pub(super) fn snapshot_for(
+    read: &Read,
+    proof: Option<&Proof>,
+    reader: &Reader,
+) -> Result<Snapshot, Reason> {
     let proven = proof.map(|proof| proof.snapshot.clone());
     let need = read.need;
     match need {
@@ -193,7 +197,7 @@ fn snapshot_for(read: &Read, proof: Option<&Proof>, reader: &Reader) -> Result<S
 }
 
 /// Checks that a state at `version` is as new as `need` requires.
-fn check_not_older_than(need: Need, version: ResourceVersion) -> Result<(), Reason> {
+pub(super) fn check_not_older_than(need: Need, version: ResourceVersion) -> Result<(), Reason> {
     match need {
         Need::NotOlderThan(needed) if needed > version => Err(Reason::AheadOfCache),
         _ => Ok(()),

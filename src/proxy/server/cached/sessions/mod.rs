@@ -37,7 +37,7 @@ use effect::{Affected, Effect, effect_of_read, effects_of_write};
 use kubefan_core::api::{GroupVersionResource, ResourceVersion, Selection, WireFormat};
 use kubefan_core::informer::{Informer, InformerSet, LiveRestMapper, Proof};
 use parking_lot::Mutex;
-use session::{Claim, ContentHash, ScopeHash, Session};
+use session::{Claim, ContentHash, ScopeHash, Seen, Session};
 use table::{Key, Requester, SessionTable, StoredResource};
 use tokio::time::Instant;
 
@@ -75,6 +75,14 @@ pub(in crate::server) struct SessionRead {
     claim: Claim,
 }
 
+/// How a cache stands to what a session has seen. The cache must be proven since the moment.
+enum Standing {
+    /// It has what the session has seen.
+    Reached(Instant),
+    /// It has not reached this version.
+    Behind(Seen, Instant),
+}
+
 // === impl Sessions ===
 
 impl Sessions {
@@ -110,19 +118,28 @@ impl Sessions {
     /// Returns `None` if the read is of no session: its resource has another policy, or it names a
     /// version.
     pub(in crate::server) fn read(&self, caller: &Caller, read: &Read) -> Option<SessionRead> {
+        let key = self.key(caller, read)?;
+        let claim = self.with_table(|table, now| table.claim(&key, now));
+        Some(SessionRead { key, claim })
+    }
+
+    /// Does what [`Sessions::read`] does, but begins no session.
+    pub(in crate::server) fn peek(&self, caller: &Caller, read: &Read) -> Option<SessionRead> {
+        let key = self.key(caller, read)?;
+        let claim = self.with_table(|table, now| table.peek(&key, now));
+        Some(SessionRead { key, claim })
+    }
+
+    /// Returns the key of the session of `read`, if it is of one.
+    fn key(&self, caller: &Caller, read: &Read) -> Option<Key> {
         let is_of_session = !matches!(read.plan, Plan::Watch { .. })
             && read.need == Need::MostRecent
             && self.are_used()
             && self.inner.informers.serves_sessions(&read.spec);
-        if !is_of_session {
-            return None;
-        }
-        let key = Key {
+        is_of_session.then(|| Key {
             user: caller.name_key(),
             resource: StoredResource(Arc::clone(&read.spec.resource)),
-        };
-        let claim = self.with_table(|table, now| table.claim(&key, now));
-        Some(SessionRead { key, claim })
+        })
     }
 
     /// Waits a moment for the cache of `informer` to reach what the session of `read` has seen.
@@ -132,20 +149,14 @@ impl Sessions {
         read: &SessionRead,
         informer: &Informer,
     ) -> Instant {
-        let scope = self.scope(informer.scope());
-        let proven_since = read.claim.proven_since(scope);
-        let Some(seen) = read.claim.version_in(scope) else {
-            return proven_since;
+        let (seen, proven_since) = match self.standing(read, informer) {
+            Standing::Reached(proven_since) => return proven_since,
+            Standing::Behind(seen, proven_since) => (seen, proven_since),
         };
         let reader = informer.reader();
-        // A proof since the user has seen the version covers it, also on a quiet resource.
-        let proven_since_seen = proven_since.max(seen.at);
-        if informer.proof_by_policy(proven_since_seen).is_some() {
-            return proven_since_seen;
-        }
-        if reader.applied() >= Some(seen.version)
-            // A cache of Events may reach it only with a later change.
-            || !reader.shares_versions() && reader
+        // A cache of Events may reach it only with a later change.
+        if !reader.shares_versions()
+            && reader
                 .wait_for(seen.version, Instant::now() + CATCH_UP_WAIT)
                 .await
         {
@@ -153,7 +164,38 @@ impl Sessions {
         }
         // The cache is slow, or of another history. A proof shows which.
         self.with_table(|table, now| table.give_up(&read.key, seen, now));
-        proven_since_seen
+        proven_since.max(seen.at)
+    }
+
+    /// Returns the moment since which the cache of `informer` must be proven for `read`, and whether
+    /// it has first to reach a version. Waits for nothing.
+    pub(in crate::server) fn proven_since(
+        &self,
+        read: &SessionRead,
+        informer: &Informer,
+    ) -> (Instant, bool) {
+        match self.standing(read, informer) {
+            Standing::Reached(proven_since) => (proven_since, false),
+            Standing::Behind(_, proven_since) => (proven_since, true),
+        }
+    }
+
+    /// Compares the cache of `informer` with what the session of `read` has seen.
+    fn standing(&self, read: &SessionRead, informer: &Informer) -> Standing {
+        let scope = self.scope(informer.scope());
+        let proven_since = read.claim.proven_since(scope);
+        let Some(seen) = read.claim.version_in(scope) else {
+            return Standing::Reached(proven_since);
+        };
+        // A proof since the user has seen the version covers it, also on a quiet resource.
+        let proven_since_seen = proven_since.max(seen.at);
+        if informer.proof_by_policy(proven_since_seen).is_some() {
+            Standing::Reached(proven_since_seen)
+        } else if informer.reader().applied() >= Some(seen.version) {
+            Standing::Reached(proven_since)
+        } else {
+            Standing::Behind(seen, proven_since)
+        }
     }
 
     /// Notes that `read` shows the state of `proof`, from the cache of `informer`.

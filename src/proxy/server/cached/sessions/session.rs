@@ -114,6 +114,15 @@ impl Session {
         }
     }
 
+    /// Returns what a read that arrives at `now` needs, if a caller that kubefan could not identify
+    /// has seen a state at `seen_by_anyone`.
+    pub(super) fn claim_after(&mut self, seen_by_anyone: Option<Instant>, now: Instant) -> Claim {
+        if let Some(at) = seen_by_anyone {
+            self.mark(at);
+        }
+        self.claim(now)
+    }
+
     /// A cache has not reached `seen` in time. Later reads need a proof in place of the version.
     pub(super) fn give_up(&mut self, seen: Seen) {
         if self.seen == Some(seen) {

@@ -83,13 +83,19 @@ impl SessionTable {
 
     /// Returns what a read in the session of `key` needs.
     pub(super) fn claim(&mut self, key: &Key, now: Instant) -> Claim {
-        let seen_by_anyone = self.unidentified.get(&key.resource).copied();
-        self.update(key, now, |session| {
-            if let Some(at) = seen_by_anyone {
-                session.mark(at);
-            }
-            session.claim(now)
-        })
+        let seen_by_anyone = self.seen_by_anyone(key);
+        self.update(key, now, |session| session.claim_after(seen_by_anyone, now))
+    }
+
+    /// Returns what [`SessionTable::claim`] would return, and notes nothing.
+    pub(super) fn peek(&self, key: &Key, now: Instant) -> Claim {
+        let mut session = self.session(key, now);
+        session.claim_after(self.seen_by_anyone(key), now)
+    }
+
+    /// Returns when a caller that kubefan could not identify last saw a state of the resource.
+    fn seen_by_anyone(&self, key: &Key) -> Option<Instant> {
+        self.unidentified.get(&key.resource).copied()
     }
 
     /// Notes that a cache has shown its state `content` in the session of `key`. `version` is that
@@ -167,9 +173,7 @@ impl SessionTable {
         now: Instant,
         change: impl FnOnce(&mut Session) -> T,
     ) -> T {
-        let session = self.sessions.get(key).copied();
-        let unsure_until = self.forgotten_at.map(|at| at + MAX_REQUEST_TIME);
-        let mut session = session.unwrap_or_else(|| Session::begin(now, unsure_until));
+        let mut session = self.session(key, now);
         let result = change(&mut session);
         let forgotten = self.sessions.insert(key.clone(), session);
         if forgotten.as_ref().is_some_and(|old| !old.is_empty()) {
@@ -177,6 +181,13 @@ impl SessionTable {
             self.garbage = forgotten;
         }
         result
+    }
+
+    /// Returns the session of `key`, or a new one.
+    fn session(&self, key: &Key, now: Instant) -> Session {
+        let session = self.sessions.get(key).copied();
+        let unsure_until = self.forgotten_at.map(|at| at + MAX_REQUEST_TIME);
+        session.unwrap_or_else(|| Session::begin(now, unsure_until))
     }
 }
 

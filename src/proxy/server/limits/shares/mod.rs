@@ -118,6 +118,29 @@ impl Shares {
         Ok(Some((stream, watch)))
     }
 
+    /// Does the check of [`Shares::request`], and counts nothing.
+    ///
+    /// # Errors
+    /// The limit, if the user has too many requests or watches in progress.
+    pub(in crate::server) fn check_request(
+        &self,
+        caller: &Caller,
+        info: &RequestInfo,
+    ) -> Result<(), Limit> {
+        let Some(user) = caller.name_key() else {
+            return Ok(());
+        };
+        let limits = self.limits.load();
+        let is_full = |counts: &Counts<UserKey>, max| counts.of(&user).0 >= or_unlimited(max);
+        if is_full(&self.streams, limits.streams) {
+            return Err(Limit::Streams);
+        }
+        if info.is_long_running() && is_full(&self.watches, limits.watches) {
+            return Err(Limit::Watches);
+        }
+        Ok(())
+    }
+
     /// Counts a permit of `limit` for the user of `caller` and returns its share, or `None` if
     /// kubefan has not determined the user. A user may have as many permits as are left, and one in
     /// any case.

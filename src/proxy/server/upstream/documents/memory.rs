@@ -131,6 +131,14 @@ impl Memory {
         Some(Arc::clone(&entry.document))
     }
 
+    /// Returns true if [`Memory::get`] would return a document that has an `ETag`. Does not count as
+    /// a use of it.
+    pub(super) fn has_tagged(&self, key: &DocumentKey, hash: &VersionHash) -> bool {
+        let inner = self.inner.lock();
+        let document = inner.documents.get(key).map(|entry| &entry.document);
+        document.is_some_and(|document| document.hash == *hash && document.etag().is_some())
+    }
+
     /// Returns the newest document for `key`. If there is none, returns a document of this path and
     /// version that was sent for other headers, if a request with the headers of `key` accepts it.
     pub(super) fn acceptable(

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::SizeHint;
 use key::{DocumentKey, VersionHash};
 use kubefan_core::body;
@@ -40,7 +40,7 @@ use crate::identity::{AccessControl, Caller, UserKey};
 use crate::ledger::{Account, Budget, GrowingCharge, MemoryKind};
 use crate::server::answers::rescue::FailedForward;
 use crate::server::deliver::PolledFrame;
-use crate::server::request::Exchange;
+use crate::server::request::{Exchange, RequestInfo};
 
 /// Marks a document that may be out of date. Clients print it.
 const OUTDATED: HeaderValue = HeaderValue::from_static(
@@ -174,6 +174,18 @@ impl Documents {
             offered,
             asked_at: Instant::now(),
         })
+    }
+
+    /// Returns whether the `ETag` of a remembered document would be sent with `request`. Returns
+    /// `None` if it asks for no document.
+    pub(in crate::server) fn peek(
+        &self,
+        request: &Request<Body>,
+        info: &RequestInfo,
+    ) -> Option<bool> {
+        let (key, hash) = DocumentKey::of(request, info, &*self.inner.is_native)?;
+        let has_condition = request.headers().contains_key(header::IF_NONE_MATCH);
+        Some(!has_condition && self.inner.memory.has_tagged(&key, &hash))
     }
 
     /// Returns the answer to `request`; `forwarded` is the result of forwarding it. A document is
