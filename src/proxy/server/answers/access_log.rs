@@ -69,7 +69,10 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
     };
     let head = arrival.began + record.time_to_head;
     let age = |proof: UsedProof| proof.age(head).map(|age| age.as_secs_f64());
-    let (end, error) = shown_end(&ended.end);
+    let error = match &ended.end {
+        End::Failed(error) => error.as_str(),
+        End::Complete | End::ClientGone | End::RightLost => "",
+    };
     let line = Line {
         time: micro_time(arrival.time),
         audit_id: text(Some(&arrival.audit_id)),
@@ -83,7 +86,7 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
         protocol: format!("{:?}", arrival.protocol),
         status: record.status.as_u16(),
         outcome: record.outcome.name(),
-        reason: reason(record.outcome),
+        reason: record.outcome.reason_or_limit(),
         upstream_status: call.status.map(|status| status.as_u16()),
         collapsed: call.is_shared,
         proof: proof.map(|proof| proof.method.name()),
@@ -94,32 +97,13 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
         time_to_head: record.time_to_head.as_secs_f64(),
         duration: ended.lasted.as_secs_f64(),
         bytes: ended.bytes,
-        end,
+        end: ended.end.name(),
         error,
         user_agent: truncated(text(arrival.user_agent.as_ref()).to_owned()),
     };
     let mut line = serde_json::to_string(&line).expect("a line is plain text");
     line.push('\n');
     line
-}
-
-/// Returns the reason of the metric, and for a refusal the limit.
-fn reason(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::KeptRefusal => "kept_refusal",
-        Outcome::Rejected(Some(limit)) => limit.name(),
-        Outcome::Cache(_) | Outcome::Forwarded(_) | Outcome::Rejected(None) => outcome.reason(),
-    }
-}
-
-/// Returns how the answer ended, and the error, which may be empty.
-fn shown_end(end: &End) -> (&'static str, &str) {
-    match end {
-        End::Complete => ("complete", ""),
-        End::ClientGone => ("client_gone", ""),
-        End::RightLost => ("right_lost", ""),
-        End::Failed(error) => ("failed", error.as_str()),
-    }
 }
 
 #[cfg(test)]

@@ -103,6 +103,18 @@ impl Arrival {
     }
 }
 
+impl End {
+    /// Returns the name of the end, as in the access log and in spans.
+    pub(in crate::server) fn name(&self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::ClientGone => "client_gone",
+            Self::RightLost => "right_lost",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
 impl Record {
     /// Returns the caller's user, if kubefan has determined it.
     pub(in crate::server) fn user(&self) -> Option<&User> {
