@@ -116,7 +116,7 @@ impl Caches {
                 Miss::Forward(_) => format!("the API server has not permitted to {right}"),
                 _ => "too many questions about rights wait for the API server".to_owned(),
             };
-            Stopped::new("access", detail, miss)
+            Stopped::new("authorize", detail, miss)
         })?;
         let detail = match (caller, verdict) {
             (Caller::Trusted, _) => "callers are not authenticated".to_owned(),
@@ -125,7 +125,7 @@ impl Caches {
             ),
             _ => format!("the API server permits to {right}"),
         };
-        passed.push(Passed::new("access", detail));
+        passed.push(Passed::new("authorize", detail));
         Ok(())
     }
 

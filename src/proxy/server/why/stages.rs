@@ -96,7 +96,7 @@ pub(super) async fn explain(
             let end = timeout(caches.request_timeout, end).await;
             end.unwrap_or_else(|_| {
                 let detail = "the API server has not answered a question about the right in time";
-                End::refuse("access", detail, Status::timeout())
+                End::refuse("authorize", detail, Status::timeout())
             })
         }
     };

@@ -146,7 +146,7 @@ impl Spans<'_> {
         let acquired = judged + waits.acquire;
         let proven = acquired + waits.prove;
         self.stage("authorize", (began, judged));
-        self.stage("wait", (judged, acquired));
+        self.stage("acquire", (judged, acquired));
         if let Some(prove) = self.stage("prove", (acquired, proven)) {
             prove.links.extend(notes.proof);
         }
