@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use kubefan_core::api::ObjectKey;
-use kubefan_core::informer::{Informer, Proof};
+use kubefan_core::informer::{CacheName, Informer, Proof};
 use tokio::time::Instant;
 
 use super::acquire::{SYNC_WAIT, catch_up, peek};
@@ -151,9 +151,8 @@ impl Caches {
         let name = format!("{} {}", read.spec.resource.gvr, read.spec.format.name());
         let waits = match &found {
             Some(informer) if informer.reader().is_ready() => {
-                let scope = informer.upstream_scope().to_string();
-                let detail = format!("the cache of {name} {scope}");
-                passed.push(Passed::new("acquire", detail.trim_end()));
+                let detail = format!("the cache of {}", CacheName::of(informer));
+                passed.push(Passed::new("acquire", detail));
                 return Ok(found);
             }
             Some(_) => format!("the cache of {name} is filling"),
