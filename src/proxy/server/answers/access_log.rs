@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::audit::{micro_time, text, truncated};
 use super::outcome::{Call, Outcome, UsedProof};
-use super::record::{End, Ended, Record};
+use super::record::{Ended, Record};
 
 /// A line. Times are in seconds.
 #[derive(Serialize)]
@@ -69,10 +69,6 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
     };
     let head = arrival.began + record.time_to_head;
     let age = |proof: UsedProof| proof.age(head).map(|age| age.as_secs_f64());
-    let error = match &ended.end {
-        End::Failed(error) => error.as_str(),
-        End::Complete | End::ClientGone | End::RightLost => "",
-    };
     let line = Line {
         time: micro_time(arrival.time),
         audit_id: text(Some(&arrival.audit_id)),
@@ -98,7 +94,7 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
         duration: ended.lasted.as_secs_f64(),
         bytes: ended.bytes,
         end: ended.end.name(),
-        error,
+        error: ended.end.error(),
         user_agent: truncated(text(arrival.user_agent.as_ref()).to_owned()),
     };
     let mut line = serde_json::to_string(&line).expect("a line is plain text");
@@ -123,7 +119,7 @@ mod tests {
     use crate::server::Reason;
     use crate::server::answers::answer::Waits;
     use crate::server::answers::outcome::{Forwarded, Hit};
-    use crate::server::answers::record::{Arrival, LoggedHeaders};
+    use crate::server::answers::record::{Arrival, End, LoggedHeaders};
     use crate::server::request::RequestInfo;
     use crate::traces::{Parent, TRACEPARENT};
 

@@ -113,6 +113,14 @@ impl End {
             Self::Failed(_) => "failed",
         }
     }
+
+    /// Returns the error; empty if the answer did not fail.
+    pub(in crate::server) fn error(&self) -> &str {
+        match self {
+            Self::Failed(error) => error,
+            Self::Complete | Self::ClientGone | Self::RightLost => "",
+        }
+    }
 }
 
 impl Record {
