@@ -101,10 +101,11 @@ impl RecentProof {
     }
 
     /// Returns a snapshot of the cache of `reader` that contains all changes that the API server
-    /// had acknowledged by `moment`, and the latest moment for which this holds. Returns `None` if the cache's epoch has no proof that was
-    /// requested at `moment` or later. Also returns `None` if the cache has changed since the
-    /// proof, but has not reached the proven version, or is behind what another proof has shown:
-    /// clients may have seen this version, and must not get an older state afterwards.
+    /// had acknowledged by `moment`, and the latest moment for which this holds. Returns `None` if
+    /// the cache's epoch has no proof that was requested at `moment` or later. Also returns `None`
+    /// if the cache has changed since the proof, but has not reached the proven version, or is
+    /// behind what another proof has shown: clients may have seen this version, and must not get an
+    /// older state afterwards.
     pub(super) fn since(&self, moment: Instant, reader: &Reader) -> Option<(Snapshot, Instant)> {
         self.newest(reader, |requested_at| requested_at >= moment)
     }

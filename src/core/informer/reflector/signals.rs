@@ -46,7 +46,7 @@ pub fn relist_channel() -> (RelistHandle, RelistRequests) {
 impl fmt::Display for RelistReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unspecified => "by a caller",
+            Self::Unspecified => "no reason was given",
             Self::CacheDiffers => "the cache differs from the API server",
             Self::OtherHistory => "the API server has another history",
             Self::DefinitionChanged => "the definition or the API server may have changed",

@@ -135,11 +135,15 @@ pub(super) fn check(
         connections: connections(settings),
         memory,
         requests: requests(settings, exposure?.web_pages),
-        shutdown: shutdown::Config {
-            not_ready_delay: settings.shutdown.delay.0,
-            grace: settings.shutdown.grace_period.0,
-        },
+        shutdown: shutdown_config(settings),
     })
+}
+
+fn shutdown_config(settings: &Settings) -> shutdown::Config {
+    shutdown::Config {
+        not_ready_delay: settings.shutdown.delay.0,
+        grace: settings.shutdown.grace_period.0,
+    }
 }
 
 /// Returns the number of cores that this process may use. The limit of its container counts too.

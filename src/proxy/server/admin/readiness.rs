@@ -1,11 +1,10 @@
 //! The answers to `/readyz`.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use kubefan_core::body::Body;
-use kubefan_core::informer::{Informer, InformerSet};
+use kubefan_core::informer::{CacheName, Informer, InformerSet};
 
 use crate::server::answers::rescue;
 use crate::server::startup::Waiting;
@@ -41,7 +40,7 @@ pub(super) fn ready(set: &InformerSet, is_serving: bool, is_verbose: bool) -> Re
             .any(|(gvr, format, _)| *gvr == informer.resource().gvr && *format == informer.format())
     };
     let mut informers = set.all();
-    informers.sort_by_key(display_name);
+    informers.sort_by_cached_key(|informer| CacheName::of(informer).to_string());
     for informer in &informers {
         // Informers that make kubefan not ready were already listed with `[-]`.
         let is_good = informer.reader().is_ready() && !is_missing(informer);
@@ -64,7 +63,7 @@ pub(super) fn starting(waiting: &Waiting, is_verbose: bool) -> Response<Body> {
 }
 
 /// Returns what the verbose answer says about an informer.
-fn state_of(informer: &Arc<Informer>) -> String {
+fn state_of(informer: &Informer) -> String {
     let stats = informer.reader().stats();
     let applied = stats.applied.unwrap_or_default();
     let needed = if informer.is_pinned() {
@@ -78,17 +77,8 @@ fn state_of(informer: &Arc<Informer>) -> String {
     });
     format!(
         "{}{needed}: {} objects at resource version {applied}, {} watchers{alive}",
-        display_name(informer),
+        CacheName::of(informer),
         stats.objects,
         stats.watchers,
     )
-}
-
-/// Returns the informer's name in the verbose answer, such as `pods.v1 json` or `pods.v1 json in
-/// NAMESPACE, labels app=web`.
-fn display_name(informer: &Arc<Informer>) -> String {
-    let gvr = &informer.resource().gvr;
-    let format = informer.format().name();
-    let scope = informer.upstream_scope().to_string();
-    format!("{gvr} {format} {scope}").trim_end().to_owned()
 }

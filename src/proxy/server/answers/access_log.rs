@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::audit::{micro_time, text, truncated};
 use super::outcome::{Call, Outcome, UsedProof};
-use super::record::{End, Ended, Record};
+use super::record::{Ended, Record};
 
 /// A line. Times are in seconds.
 #[derive(Serialize)]
@@ -69,7 +69,6 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
     };
     let head = arrival.began + record.time_to_head;
     let age = |proof: UsedProof| proof.age(head).map(|age| age.as_secs_f64());
-    let (end, error) = shown_end(&ended.end);
     let line = Line {
         time: micro_time(arrival.time),
         audit_id: text(Some(&arrival.audit_id)),
@@ -83,7 +82,7 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
         protocol: format!("{:?}", arrival.protocol),
         status: record.status.as_u16(),
         outcome: record.outcome.name(),
-        reason: reason(record.outcome),
+        reason: record.outcome.reason_or_limit(),
         upstream_status: call.status.map(|status| status.as_u16()),
         collapsed: call.is_shared,
         proof: proof.map(|proof| proof.method.name()),
@@ -94,32 +93,13 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
         time_to_head: record.time_to_head.as_secs_f64(),
         duration: ended.lasted.as_secs_f64(),
         bytes: ended.bytes,
-        end,
-        error,
+        end: ended.end.name(),
+        error: ended.end.error(),
         user_agent: truncated(text(arrival.user_agent.as_ref()).to_owned()),
     };
     let mut line = serde_json::to_string(&line).expect("a line is plain text");
     line.push('\n');
     line
-}
-
-/// Returns the reason of the metric, and for a refusal the limit.
-fn reason(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::KeptRefusal => "kept_refusal",
-        Outcome::Rejected(Some(limit)) => limit.name(),
-        Outcome::Cache(_) | Outcome::Forwarded(_) | Outcome::Rejected(None) => outcome.reason(),
-    }
-}
-
-/// Returns how the answer ended, and the error, which may be empty.
-fn shown_end(end: &End) -> (&'static str, &str) {
-    match end {
-        End::Complete => ("complete", ""),
-        End::ClientGone => ("client_gone", ""),
-        End::RightLost => ("right_lost", ""),
-        End::Failed(error) => ("failed", error.as_str()),
-    }
 }
 
 #[cfg(test)]
@@ -139,7 +119,7 @@ mod tests {
     use crate::server::Reason;
     use crate::server::answers::answer::Waits;
     use crate::server::answers::outcome::{Forwarded, Hit};
-    use crate::server::answers::record::{Arrival, LoggedHeaders};
+    use crate::server::answers::record::{Arrival, End, LoggedHeaders};
     use crate::server::request::RequestInfo;
     use crate::traces::{Parent, TRACEPARENT};
 

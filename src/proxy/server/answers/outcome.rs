@@ -90,6 +90,16 @@ impl Outcome {
             Self::Cache(_) | Self::KeptRefusal | Self::Rejected(_) => "",
         }
     }
+
+    /// Returns the reason for the access log and for spans: that of the metric, or what kubefan has
+    /// refused the request for. It is empty if there is none.
+    pub(in crate::server) fn reason_or_limit(self) -> &'static str {
+        match self {
+            Self::KeptRefusal => "kept_refusal",
+            Self::Rejected(Some(limit)) => limit.name(),
+            Self::Cache(_) | Self::Forwarded(_) | Self::Rejected(None) => self.reason(),
+        }
+    }
 }
 
 impl UsedProof {

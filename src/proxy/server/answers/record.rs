@@ -103,6 +103,26 @@ impl Arrival {
     }
 }
 
+impl End {
+    /// Returns the name of the end, as in the access log and in spans.
+    pub(in crate::server) fn name(&self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::ClientGone => "client_gone",
+            Self::RightLost => "right_lost",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    /// Returns the error; empty if the answer did not fail.
+    pub(in crate::server) fn error(&self) -> &str {
+        match self {
+            Self::Failed(error) => error,
+            Self::Complete | Self::ClientGone | Self::RightLost => "",
+        }
+    }
+}
+
 impl Record {
     /// Returns the caller's user, if kubefan has determined it.
     pub(in crate::server) fn user(&self) -> Option<&User> {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use kubefan_core::api::ObjectKey;
-use kubefan_core::informer::{Informer, Proof};
+use kubefan_core::informer::{CacheName, Informer, Proof};
 use tokio::time::Instant;
 
 use super::acquire::{SYNC_WAIT, catch_up, peek};
@@ -116,7 +116,7 @@ impl Caches {
                 Miss::Forward(_) => format!("the API server has not permitted to {right}"),
                 _ => "too many questions about rights wait for the API server".to_owned(),
             };
-            Stopped::new("access", detail, miss)
+            Stopped::new("authorize", detail, miss)
         })?;
         let detail = match (caller, verdict) {
             (Caller::Trusted, _) => "callers are not authenticated".to_owned(),
@@ -125,7 +125,7 @@ impl Caches {
             ),
             _ => format!("the API server permits to {right}"),
         };
-        passed.push(Passed::new("access", detail));
+        passed.push(Passed::new("authorize", detail));
         Ok(())
     }
 
@@ -151,9 +151,8 @@ impl Caches {
         let name = format!("{} {}", read.spec.resource.gvr, read.spec.format.name());
         let waits = match &found {
             Some(informer) if informer.reader().is_ready() => {
-                let scope = informer.upstream_scope().to_string();
-                let detail = format!("the cache of {name} {scope}");
-                passed.push(Passed::new("acquire", detail.trim_end()));
+                let detail = format!("the cache of {}", CacheName::of(informer));
+                passed.push(Passed::new("acquire", detail));
                 return Ok(found);
             }
             Some(_) => format!("the cache of {name} is filling"),

@@ -54,6 +54,37 @@ pub(crate) struct Advice {
     pub(crate) text: &'static str,
 }
 
+// The longer texts, each for the reason of its name.
+const CALLER_IDENTITY: &str = "With `--auth none` nothing: kubefan has no cache of what another user \
+                               may read; otherwise send a token, or a certificate of an authority \
+                               that kubefan knows";
+const NON_RESOURCE: &str =
+    "nothing; documents are answered after the API server has confirmed them";
+const TABLE: &str = "nothing; `kubectl get -o json` and `-o yaml` are answered by the cache";
+const TABLE_UNCHECKED: &str = "nothing: it is over after the first comparison. While the resource \
+                               has no objects, there is nothing to compare";
+const PARTIAL_METADATA: &str = "ask for `v1` of `PartialObjectMetadata`, or of `autoscaling/v2`";
+const AGGREGATED: &str =
+    "nothing if it is aggregated; otherwise let kubefan list and watch `apiservices`";
+const SECRETS: &str = "`--cache-secrets`, if kubefan may hold Secrets in memory";
+const UNKNOWN_FIELD: &str = "select by another field; of custom resources those in \
+                             `selectableFields` can be used";
+const OUT_OF_SCOPE: &str = "select only what `cache.resources` includes, or include more";
+const NOT_CACHED: &str = "nothing: the cache is filling, or only later reads start one. A GET, a \
+                          \"most recent\" LIST of Events, as by `kubectl describe`, and the first \
+                          Table of a resource start none. `--resource` starts it with kubefan";
+const NOT_AUTHORIZED: &str = "give the user the right, if the API server refuses it; the first read \
+                              of a user may have this reason once. If an authorizer may forbid \
+                              single names, a GET has it while the right to its name is not known \
+                              (reads by name)";
+const CONSISTENT: &str = "nothing; `resourceVersion=0` reads from the cache";
+const UNPROVEN: &str = "look at `/readyz?verbose`: the API server is slow, or the watch is behind. \
+                        If the upstream is a kubefan, make it `strict` (sessions)";
+const AHEAD_OF_CACHE: &str =
+    "nothing, if it is rare; otherwise look at `kubefan_upstream_watch_age_seconds`";
+const PAST_STATE: &str = "nothing: a next page, or an exact version, that kubefan does not have any \
+                          more. Larger pages need fewer requests";
+
 /// The meaning of each reason by its name: the comments in `reason.rs`.
 static MEANINGS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
     let schema = schema_for!(Reason);
@@ -84,89 +115,36 @@ impl Reason {
 fn advice(reason: Reason) -> (ChangeKind, &'static str) {
     use ChangeKind::{Fault, Flag, Header, Nothing, Parameter, Path, Right, Time};
     match reason {
-        Reason::CallerIdentity => (
-            Header,
-            "With `--auth none` nothing: kubefan has no cache of what another user may read; \
-             otherwise send a token, or a certificate of an authority that kubefan knows",
-        ),
+        Reason::CallerIdentity => (Header, CALLER_IDENTITY),
         Reason::Upgrade | Reason::NotGet | Reason::Subresource | Reason::NotWatchable => {
             (Nothing, "nothing")
         }
-        Reason::NonResource => (
-            Nothing,
-            "nothing; documents are answered after the API server has confirmed them",
-        ),
+        Reason::NonResource => (Nothing, NON_RESOURCE),
         Reason::EmptySegment => (Path, "send the path without `//`"),
         Reason::DeprecatedPath => (Path, "send `?watch=1` instead of `/watch/`"),
-        Reason::Table => (
-            Header,
-            "nothing; `kubectl get -o json` and `-o yaml` are answered by the cache",
-        ),
-        Reason::TableUnchecked => (
-            Time,
-            "nothing: it is over after the first comparison. While the resource has no objects, \
-             there is nothing to compare",
-        ),
+        Reason::Table => (Header, TABLE),
+        Reason::TableUnchecked => (Time, TABLE_UNCHECKED),
         Reason::TableDiffers => (Fault, "report it, with the log line that names the cell"),
-        Reason::PartialMetadata => (
-            Header,
-            "ask for `v1` of `PartialObjectMetadata`, or of `autoscaling/v2`",
-        ),
+        Reason::PartialMetadata => (Header, PARTIAL_METADATA),
         Reason::MediaType => (Header, "ask for JSON or protobuf"),
         Reason::Malformed => (Parameter, "see the API server's answer"),
         Reason::Unknown => (Path, "correct the name, or define the resource"),
         Reason::WrongPath => (Path, "correct the path"),
-        Reason::Aggregated => (
-            Right,
-            "nothing if it is aggregated; otherwise let kubefan list and watch `apiservices`",
-        ),
-        Reason::Secrets => (
-            Flag,
-            "`--cache-secrets`, if kubefan may hold Secrets in memory",
-        ),
+        Reason::Aggregated => (Right, AGGREGATED),
+        Reason::Secrets => (Flag, SECRETS),
         Reason::Never => (Flag, "remove it from `cache.never`, if it should be cached"),
-        Reason::UnknownField => (
-            Parameter,
-            "select by another field; of custom resources those in `selectableFields` can be used",
-        ),
-        Reason::OutOfScope => (
-            Parameter,
-            "select only what `cache.resources` includes, or include more",
-        ),
+        Reason::UnknownField => (Parameter, UNKNOWN_FIELD),
+        Reason::OutOfScope => (Parameter, OUT_OF_SCOPE),
         Reason::ShardSelector => (Flag, "`--shard-selector serve`"),
-        Reason::NotCached => (
-            Time,
-            "nothing: the cache is filling, or only later reads start one. A GET, a \"most recent\" \
-             LIST of Events, as by `kubectl describe`, and the first Table of a resource start none. \
-             `--resource` starts it with kubefan",
-        ),
-        Reason::NotAuthorized => (
-            Right,
-            "give the user the right, if the API server refuses it; the first read of a user may \
-             have this reason once. If an authorizer may forbid single names, a GET has it while \
-             the right to its name is not known ([reads by name](access.md#reads-by-name))",
-        ),
+        Reason::NotCached => (Time, NOT_CACHED),
+        Reason::NotAuthorized => (Right, NOT_AUTHORIZED),
         Reason::Forbidden => (Right, "let kubefan list and watch the resource"),
         Reason::NoSuchFormat => (Header, "ask for JSON"),
-        Reason::Consistent => (
-            Parameter,
-            "nothing; `resourceVersion=0` reads from the cache",
-        ),
-        Reason::Unproven => (
-            Fault,
-            "look at `/readyz?verbose`: the API server is slow, or the watch is behind. If the \
-             upstream is a kubefan, make it `strict` (sessions)",
-        ),
+        Reason::Consistent => (Parameter, CONSISTENT),
+        Reason::Unproven => (Fault, UNPROVEN),
         Reason::CacheDiffers => (Fault, "report it, with the log lines about the resource"),
-        Reason::AheadOfCache => (
-            Time,
-            "nothing, if it is rare; otherwise look at `kubefan_upstream_watch_age_seconds`",
-        ),
-        Reason::PastState => (
-            Parameter,
-            "nothing: a next page, or an exact version, that kubefan does not have any more. \
-             Larger pages need fewer requests",
-        ),
+        Reason::AheadOfCache => (Time, AHEAD_OF_CACHE),
+        Reason::PastState => (Parameter, PAST_STATE),
         Reason::ShuttingDown => (Time, "nothing"),
     }
 }

@@ -1,8 +1,8 @@
 //! Why: says which way a request would take, stage by stage, and what would change it.
 //!
-//! The request's own functions decide. Nothing is sent, started, counted or noted, except that the
-//! API server may be asked about rights: those of the caller, or those of another user whom the
-//! caller may impersonate.
+//! The same functions decide as for the request itself. Nothing is sent, started, counted or noted,
+//! except that the API server may be asked about rights: those of the caller, or those of another
+//! user whom the caller may impersonate.
 //!
 //! ```text
 //! module        what it does

@@ -96,7 +96,7 @@ pub(super) async fn explain(
             let end = timeout(caches.request_timeout, end).await;
             end.unwrap_or_else(|_| {
                 let detail = "the API server has not answered a question about the right in time";
-                End::refuse("access", detail, Status::timeout())
+                End::refuse("authorize", detail, Status::timeout())
             })
         }
     };
@@ -205,26 +205,29 @@ fn explanation(server: &Server, exchange: &Exchange, passed: Vec<Passed>, end: E
                 at.detail = reason.meaning().to_owned();
             }
             stages.push(explained(at, StageOutcome::Forward));
-            match server
-                .inner
-                .upstream
-                .dry_run(exchange, reason, limit.as_ref())
-            {
-                Err(why) => {
-                    let at = Passed::new("forward", "kubefan would not forward it now");
-                    stages.push(explained(at, StageOutcome::Refuse));
-                    refused(of_request, why)
-                }
-                Ok(call) => {
-                    stages.push(explained(call_text(call), StageOutcome::Pass));
-                    forwarded(of_request, call, reason)
-                }
+            let upstream = &server.inner.upstream;
+            let call = upstream.dry_run(exchange, reason, limit.as_ref());
+            stages.push(forward_stage(&call));
+            match call {
+                Err(why) => refused(of_request, why),
+                Ok(call) => forwarded(of_request, call, reason),
             }
         }
     };
     Explanation {
         stages,
         ..explanation
+    }
+}
+
+/// Returns the stage after the decision to forward a request.
+fn forward_stage(call: &Result<ExpectedCall, Refused>) -> ExplainedStage {
+    match call {
+        Ok(call) => explained(call_text(*call), StageOutcome::Pass),
+        Err(_) => {
+            let at = Passed::new("forward", "kubefan would not forward it now");
+            explained(at, StageOutcome::Refuse)
+        }
     }
 }
 

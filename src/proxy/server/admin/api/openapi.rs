@@ -90,6 +90,24 @@ fn stream_operation(stream: &Endpoint, schema: &Value) -> Value {
 
 /// Returns the description of a question about a request.
 fn question(schema: &Value) -> Value {
+    json!({
+        "get": {
+            "operationId": "why",
+            "summary": "Which way a request would take, and what would change it.",
+            "parameters": question_parameters(),
+            "responses": {
+                "200": answer("application/json", schema),
+                "400": refusal("The question is malformed."),
+                "401": refusal("The API server does not know the caller."),
+                "403": refusal("The caller may not impersonate the user, or may be a foreign web page."),
+                "429": refusal("The caller asks more than ten times a second."),
+                "503": refusal("The API server has not answered kubefan yet."),
+            },
+        }
+    })
+}
+
+fn question_parameters() -> Vec<Value> {
     let text = json!({"type": "string"});
     let texts = json!({"type": "array", "items": {"type": "string"}});
     let parameters = [
@@ -116,6 +134,7 @@ fn question(schema: &Value) -> Value {
             "An attribute of that user, as KEY=VALUE.",
         ),
     ];
+    let parameters = parameters.into_iter();
     let parameters = parameters.map(|(name, is_required, schema, description)| {
         json!({
             "name": name,
@@ -125,21 +144,7 @@ fn question(schema: &Value) -> Value {
             "schema": schema,
         })
     });
-    json!({
-        "get": {
-            "operationId": "why",
-            "summary": "Which way a request would take, and what would change it.",
-            "parameters": parameters,
-            "responses": {
-                "200": answer("application/json", schema),
-                "400": refusal("The question is malformed."),
-                "401": refusal("The API server does not know the caller."),
-                "403": refusal("The caller may not impersonate the user, or may be a foreign web page."),
-                "429": refusal("The caller asks more than ten times a second."),
-                "503": refusal("The API server has not answered kubefan yet."),
-            },
-        }
-    })
+    parameters.collect()
 }
 
 fn answer(media_type: &str, schema: &Value) -> Value {

@@ -115,7 +115,7 @@ impl Spans<'_> {
         ];
         attributes.extend(route.map(|route| ("http.route", Value::from(route))));
         let texts = [
-            ("kubefan.reason", reason(outcome)),
+            ("kubefan.reason", outcome.reason_or_limit()),
             ("kubefan.proof", proof_method(outcome)),
             (
                 "kubefan.end",
@@ -146,7 +146,7 @@ impl Spans<'_> {
         let acquired = judged + waits.acquire;
         let proven = acquired + waits.prove;
         self.stage("authorize", (began, judged));
-        self.stage("wait", (judged, acquired));
+        self.stage("acquire", (judged, acquired));
         if let Some(prove) = self.stage("prove", (acquired, proven)) {
             prove.links.extend(notes.proof);
         }
@@ -221,14 +221,6 @@ fn version(version: Version) -> &'static str {
     }
 }
 
-/// Returns the reason of the metric, or the limit for a refusal; empty if there is none.
-fn reason(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Rejected(Some(limit)) => limit.name(),
-        outcome => outcome.reason(),
-    }
-}
-
 fn proof_method(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Cache(hit) => hit.proof.map_or("", |proof| proof.method.name()),
@@ -240,10 +232,8 @@ fn proof_method(outcome: Outcome) -> &'static str {
 fn end_name(end: &End) -> &'static str {
     match end {
         End::Complete => "",
-        End::ClientGone => "client_gone",
-        End::RightLost => "right_lost",
-        // The text of the error may have addresses.
-        End::Failed(_) => "failed",
+        // The text of an error is left out, because it may have addresses.
+        end => end.name(),
     }
 }
 
