@@ -23,7 +23,7 @@ pub(super) struct Files {
     pub(super) admin_certificate: Option<Certificate>,
     /// The authorities of client certificates, unless no listener asks for such certificates.
     pub(super) authorities: Option<AuthorityFiles>,
-    /// The logs, which get the records of requests.
+    /// The logs, which get the records of requests. There is no bill among them.
     pub(super) logs: Consumers,
 }
 
@@ -47,6 +47,7 @@ impl Files {
             let logs = Consumers {
                 audit: open(LogKind::Audit, "--audit-log-path", &given.audit_log)?,
                 access_log: open(LogKind::Access, "--access-log-path", &given.access_log)?,
+                bill: None,
             };
             Ok(Self {
                 certificate,

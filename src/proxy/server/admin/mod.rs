@@ -7,6 +7,7 @@ mod readiness;
 mod shared_rendering;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use api::Api;
 pub use api::{EffectiveSetting, SettingOrigin};
@@ -23,6 +24,7 @@ use shared_rendering::SharedRendering;
 use super::answers::rescue;
 use super::filters::{WebPageRules, refusal_reason};
 use super::startup::{Started, Startup};
+use crate::bill::Bill;
 use crate::ledger::{Ledger, sample_kept};
 
 /// The answer to a request that needs an authorized caller, if the API server has not answered yet.
@@ -56,7 +58,7 @@ pub struct Admin {
 impl Admin {
     /// Creates the service for an admin listener. Readiness depends on `startup`, its informers and
     /// `shutdown`. A scrape renders `registry`, with the metrics of each informer added. The admin
-    /// API shows also the clients and the memory of `ledger`.
+    /// API shows also the clients and the memory of `ledger`, and the `bill` if there is one.
     ///
     /// `/metrics`, `/readyz?verbose` and the admin API are answered only if the request is not from
     /// a foreign web page by the rules `web_pages`. If callers are authenticated, they are also
@@ -65,6 +67,7 @@ impl Admin {
     pub fn new(
         startup: Startup,
         ledger: Ledger,
+        bill: Option<Arc<Bill>>,
         registry: Registry,
         shutdown: Shutdown,
         web_pages: WebPageRules,
@@ -76,7 +79,7 @@ impl Admin {
             }
         });
         Self {
-            api: Api::new(startup.clone(), ledger, shutdown.clone()),
+            api: Api::new(startup.clone(), ledger, bill, shutdown.clone()),
             startup,
             registry,
             scrapes: SharedRendering::new(),
@@ -242,7 +245,7 @@ mod tests {
         let shutdown = Shutdown::new(shutdown::Config::default());
         let ledger = Ledger::new(Limits::default());
         let (startup, registry) = (Startup::default(), Registry::new());
-        Admin::new(startup, ledger, registry, shutdown, web_pages)
+        Admin::new(startup, ledger, None, registry, shutdown, web_pages)
     }
 
     #[tokio::test(start_paused = true)]

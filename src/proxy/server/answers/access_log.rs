@@ -116,6 +116,7 @@ fn shown_end(end: &End) -> (&'static str, &str) {
         End::Complete => ("complete", ""),
         End::ClientGone => ("client_gone", ""),
         End::RightLost => ("right_lost", ""),
+        End::TooSlow => ("failed", "the client reads too slowly"),
         End::Failed(error) => ("failed", error.as_str()),
     }
 }
@@ -206,11 +207,13 @@ mod tests {
                     real_ip: None,
                     trace_parent: Some(value(&trace_parent)),
                 })),
+                cpu: None,
             },
             outcome,
             resource: None,
             caller: None,
             waits: Waits::default(),
+            read: None,
             status: StatusCode::OK,
             time_to_head: Duration::from_secs(1),
         }
@@ -262,6 +265,14 @@ mod tests {
             "userAgent": "a \"quoted\" agent",
         });
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_line_says_that_the_client_was_too_slow() {
+        let outcome = Outcome::Cache(Hit::default());
+        let found = parsed(&record("/api/v1/pods", outcome), End::TooSlow);
+        assert_eq!(found["end"], "failed");
+        assert_eq!(found["error"], "the client reads too slowly");
     }
 
     #[test]

@@ -16,7 +16,9 @@ use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
 use super::answer::Waits;
+use super::cached_read::CachedRead;
 use super::outcome::Outcome;
+use crate::bill::CpuAccount;
 use crate::identity::{KnownCaller, User};
 use crate::server::request::RequestInfo;
 
@@ -39,6 +41,8 @@ pub(in crate::server) struct Arrival {
     pub(in crate::server) time: Timestamp,
     /// `None` if no consumer needs them.
     pub(in crate::server) headers: Option<Box<LoggedHeaders>>,
+    /// The CPU time of the connection; `None` if it is not measured.
+    pub(in crate::server) cpu: Option<Arc<CpuAccount>>,
 }
 
 /// Headers of a request that are only logged. Clients can write anything there.
@@ -58,6 +62,8 @@ pub(in crate::server) struct Record {
     /// The caller, if kubefan has determined its user.
     pub(in crate::server) caller: Option<Arc<KnownCaller>>,
     pub(in crate::server) waits: Waits,
+    /// What the read of a cache means for the bill; `None` if no cache has answered.
+    pub(in crate::server) read: Option<CachedRead>,
     /// The status that the client gets.
     pub(in crate::server) status: StatusCode,
     /// From the arrival to the head of the answer.
@@ -86,8 +92,9 @@ pub(in crate::server) enum End {
     ClientGone,
     /// kubefan ended it because its caller has lost the right to it.
     RightLost,
-    /// It failed, as the text says: the client was too slow, memory was short, or the API server
-    /// broke off its answer.
+    /// kubefan broke it off, because its client read too slowly.
+    TooSlow,
+    /// It failed, as the text says: memory was short, or the API server broke off its answer.
     Failed(String),
 }
 

@@ -13,12 +13,13 @@ use prometheus::proto::Metric;
 use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Instant;
 
+use crate::ledger::WatchMeter;
 use crate::server::answers::answer::Answer;
 use crate::server::answers::cache_status;
 use crate::server::answers::consumers::Consumers;
 use crate::server::answers::ending::{Ending, sending};
 use crate::server::answers::record::{Arrival, LoggedHeaders, Record};
-use crate::server::request::Exchange;
+use crate::server::request::{Exchange, Verb};
 
 const AUDIT_ID: &str = "audit-id";
 
@@ -134,7 +135,7 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
 ) -> Response<Body> {
     let consumers = &records.consumers;
     let is_held = !consumers.are_none();
-    let arrival = arrival(&mut exchange, is_held);
+    let arrival = arrival(&mut exchange, is_held, consumers.have_logs());
     let ending = is_held.then(|| Arc::new(Ending::new(consumers.clone())));
     exchange.ending = ending.clone();
     let answer = next(exchange).await;
@@ -145,6 +146,8 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
         caller,
         waits,
         charge,
+        read,
+        meter,
         ..
     } = answer;
     let record = Record {
@@ -155,6 +158,7 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
         resource,
         caller,
         waits,
+        read,
     };
     records.metrics.observe(&record);
     log(&record);
@@ -164,23 +168,33 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
         cache_status::append(response.headers_mut(), record.outcome);
     }
     let mut ending = ending.filter(|_| consumers.want(&record));
+    let meter = meter_of(&record, meter);
     if let Some(ending) = &ending {
-        ending.begin(record);
+        ending.begin(record, meter.as_ref());
     }
     // The task of an upgraded connection owns the ending, too. It outlives the empty body.
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         ending = None;
     }
-    sending(response, charge, ending)
+    sending(response, charge, ending, meter)
 }
 
-/// Notes what is known of the request of `exchange`, and gives it an audit ID.
-fn arrival(exchange: &mut Exchange, is_held: bool) -> Arrival {
+/// Returns the meter of the answer if it is a watch that has begun: that of the cache that answers
+/// it, or a new one that counts only bytes.
+fn meter_of(record: &Record, of_cache: Option<Arc<WatchMeter>>) -> Option<Arc<WatchMeter>> {
+    let has_begun = record.status.is_success() || record.status == StatusCode::SWITCHING_PROTOCOLS;
+    let is_watch = record.arrival.info.verb == Verb::Watch;
+    (is_watch && has_begun).then(|| of_cache.unwrap_or_default())
+}
+
+/// Notes what is known of the request of `exchange`, and gives it an audit ID. What only consumers
+/// need is noted if the record `is_held`, and what only the logs need if there are logs.
+fn arrival(exchange: &mut Exchange, is_held: bool, has_logs: bool) -> Arrival {
     let began = Instant::now();
     let audit_id = audit_id(&mut exchange.request);
     let request = &exchange.request;
     let header = |name: &str| request.headers().get(name).cloned();
-    let headers = is_held.then(|| {
+    let headers = has_logs.then(|| {
         Box::new(LoggedHeaders {
             forwarded_for: header("x-forwarded-for"),
             real_ip: header("x-real-ip"),
@@ -198,6 +212,7 @@ fn arrival(exchange: &mut Exchange, is_held: bool) -> Arrival {
         began,
         time: Timestamp::now(),
         headers,
+        cpu: exchange.client.cpu.clone().filter(|_| is_held),
     }
 }
 
