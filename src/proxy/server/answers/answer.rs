@@ -46,11 +46,11 @@ pub(in crate::server) struct Answer {
 
 /// What a cache has put into the body of an answer to a GET or LIST.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::server) struct Shown {
+pub(crate) struct Shown {
     /// The objects of a list; 0 for a GET.
-    pub(in crate::server) objects: u64,
+    pub(crate) objects: u64,
     /// The bytes of the body, before it is indented or compressed.
-    pub(in crate::server) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// How long the stages for a read from a cache took, as far as they were completed.

@@ -56,7 +56,7 @@ pub(crate) struct BodyReader<'a> {
     /// Ends the answer if the HTTP library does not poll the body; `None` if nothing can.
     pub abort: Option<Abort>,
     /// Notes that the reader was too slow; `None` if nothing wants to know that.
-    pub ending: Option<Arc<Ending>>,
+    pub(in crate::server) ending: Option<Arc<Ending>>,
 }
 
 /// The rest of a body, and the state of its reader.
