@@ -8,8 +8,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use kubefan_proxy::bill::estimate::{self, Answered, BodyFormat, ListParameters, ListVersion};
 use kubefan_proxy::bill::{
-    Bill, Column, Context, CpuAccount, Entry, Identity, Operation, Outcome, SelectorClass,
-    SnapshotOptions,
+    Bill, Context, CpuAccount, Entry, Identity, Operation, Outcome, SelectorClass, SnapshotOptions,
 };
 use kubefan_proxy::ledger::Limits;
 use tokio::time::Instant;
@@ -106,7 +105,7 @@ fn measure(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Makes a snapshot of ten clients when all rows are used.
+/// Makes a snapshot when all rows are used.
 #[divan::bench]
 fn snapshot(bencher: Bencher<'_, '_>) {
     let bill = bill();
@@ -115,10 +114,12 @@ fn snapshot(bencher: Bencher<'_, '_>) {
         bill.record(&entry(&user), now);
     }
     let options = SnapshotOptions {
-        top: 10,
-        sort: Column::Requests,
+        top: 50,
+        top_of_column: 3,
         context: Context::default(),
         process_cpu: Duration::ZERO,
+        ingest_cpu: Duration::ZERO,
+        number_of: &|_| 0,
     };
     bencher.bench_local(|| bill.snapshot(&options, now));
 }

@@ -271,6 +271,21 @@ impl Reader {
         self.shared.watchers.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of objects in the store, and their bytes.
+    pub fn size(&self) -> (usize, usize) {
+        let state = self.shared.state.read();
+        let store = state.content.as_ref().map(|content| &content.store);
+        store.map_or((0, 0), |store| (store.len(), store.bytes()))
+    }
+
+    /// Returns true if `selection` has conditions on labels or fields, but neither a name, nor a
+    /// namespace, nor an index finds its objects. Then a list of it examines all objects.
+    pub fn examines_all(&self, selection: &Selection) -> bool {
+        let state = self.shared.state.read();
+        let content = state.content.as_ref();
+        content.is_some_and(|content| content.store.examines_all(selection))
+    }
+
     /// Returns the current size of the cache and its counters, for metrics. It takes three locks.
     pub fn stats(&self) -> Stats {
         let state = self.shared.state.read();

@@ -24,7 +24,7 @@ pub(super) struct Files {
     pub(super) admin_certificate: Option<Certificate>,
     /// The authorities of client certificates, unless no listener asks for such certificates.
     pub(super) authorities: Option<AuthorityFiles>,
-    /// The logs and the traces, which get the records of requests.
+    /// The logs and the traces, which get the records of requests. There is no bill among them.
     pub(super) logs: Consumers,
 }
 
@@ -49,6 +49,7 @@ impl Files {
                 audit: open(LogKind::Audit, "--audit-log-path", &given.audit_log)?,
                 access_log: open(LogKind::Access, "--access-log-path", &given.access_log)?,
                 traces: None,
+                bill: None,
             };
             Ok(Self {
                 certificate,

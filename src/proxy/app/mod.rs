@@ -6,6 +6,7 @@
 //! are answered.
 
 mod api_server;
+mod bill;
 mod files;
 mod reload;
 mod resources;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use bill::start_bill;
 use files::Files;
 use kubefan_core::cache::Dispatcher;
 use kubefan_core::informer::{InformerSet, Requirement};
@@ -30,6 +32,7 @@ use tls::{Certificate, load_authorities};
 use tokio::net::TcpListener;
 use tower::service_fn;
 
+use crate::bill::Bill;
 use crate::config::{AdminConfig, Resources, ServeConfig};
 use crate::identity::AccessControl;
 use crate::ledger::{Ledger, sample_kept};
@@ -105,10 +108,9 @@ impl App {
         };
         let admin_listener = listener("admin", admin_socket, net::Config::admin());
         let admin_listener = with_tls(admin_listener, files.admin_certificate.as_ref());
-        let connections = config.connections.clone();
-        let connections = connections.within_open_files(net::open_files_limit());
         let ledger = start_ledger(config.memory, &startup, &registry, &shutdown);
-        let listener = listener("clients", socket, connections).with_ledger(ledger.clone());
+        let listener =
+            listener("clients", socket, connections(&config)).with_ledger(ledger.clone());
         let mut listener = with_tls(listener, files.certificate.as_ref());
         if let Some(threads) = &threads {
             listener = listener.on_threads(Arc::clone(threads));
@@ -122,11 +124,13 @@ impl App {
         };
         listening.log(&config);
 
-        let admin = admin(&config.admin, &startup, ledger, &listening);
+        let bill = start_bill(&config, &listening.registry, &shutdown);
+        let admin = admin(&config.admin, &startup, ledger, bill.clone(), &listening);
         serve_admin(admin.clone(), admin_listener, &listening);
+        let logs = files.logs.clone();
         let records = Records {
             metrics: metrics.requests.clone(),
-            consumers: files.logs.clone(),
+            consumers: Consumers { bill, ..logs },
             has_cache_status: config.requests.has_cache_status,
         };
         let service = startup
@@ -297,19 +301,34 @@ fn with_tls(listener: Listener, certificate: Option<&Certificate>) -> Listener {
 }
 
 /// Creates the service of the admin listener.
-fn admin(config: &AdminConfig, startup: &Startup, ledger: Ledger, listening: &Listening) -> Admin {
+fn admin(
+    config: &AdminConfig,
+    startup: &Startup,
+    ledger: Ledger,
+    bill: Option<Arc<Bill>>,
+    listening: &Listening,
+) -> Admin {
     let (registry, shutdown) = (listening.registry.clone(), listening.shutdown.clone());
     let web_pages = WebPageRules {
         has_local_name: config.listen.ip().is_loopback(),
         are_callers_authenticated: config.access.is_some(),
     };
-    Admin::new(startup.clone(), ledger, registry, shutdown, web_pages)
+    Admin::new(startup.clone(), ledger, bill, registry, shutdown, web_pages)
 }
 
 /// Answers probes, scrapes and requests of the admin API on `listener`.
 fn serve_admin(admin: Admin, listener: Listener, listening: &Listening) {
     let admin = service_fn(move |request| admin.clone().answer(request));
     listening.shutdown.spawn(listener.serve(admin));
+}
+
+/// Returns the limits of the listener for clients and of its connections.
+fn connections(config: &ServeConfig) -> net::Config {
+    let connections = net::Config {
+        measures_cpu: config.requests.has_bill,
+        ..config.connections.clone()
+    };
+    connections.within_open_files(net::open_files_limit())
 }
 
 /// Creates the ledger, which counts the memory of clients' requests, and runs it.

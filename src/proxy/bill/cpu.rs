@@ -1,18 +1,18 @@
-//! CPU time of clients, by samples: some polls are timed with the clock of their thread.
+//! CPU time: that of clients by samples, and that of the process and of its threads as the kernel
+//! counts it. For a sample, a poll is timed with the clock of its thread.
 //!
 //! A thread reads its clock for one of 64 polls on average, at random, and charges 64 times what the
 //! poll took. The clock is a system call, so reading it for each poll would cost more than many polls.
 
 use std::cell::Cell;
+use std::fs;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// On average, one poll of this number is timed.
@@ -27,12 +27,6 @@ thread_local! {
 #[derive(Debug, Default)]
 pub struct CpuAccount {
     nanoseconds: AtomicU64,
-}
-
-/// A body whose polls are charged to an account.
-pub struct MeasuredBody<B> {
-    body: B,
-    account: Arc<CpuAccount>,
 }
 
 // === impl CpuAccount ===
@@ -84,6 +78,34 @@ pub fn process_time() -> Duration {
     duration(clock_gettime(ClockId::ProcessCPUTime))
 }
 
+/// Returns the CPU time of the threads that serve no client: those without `serving` at the
+/// beginning of their names. Threads that have ended are not included. Returns `None` if no thread
+/// has such a name, as in the demo, or if the system does not report the times.
+pub fn background_time(serving: &str) -> Option<Duration> {
+    time_of_others(Path::new("/proc/self/task"), serving)
+}
+
+/// Returns the CPU time of the threads in the folder `tasks`, as [`background_time`] does.
+fn time_of_others(tasks: &Path, serving: &str) -> Option<Duration> {
+    let (mut nanoseconds, mut has_serving) = (0_u64, false);
+    for task in fs::read_dir(tasks).ok()?.flatten() {
+        let read = |file| fs::read_to_string(task.path().join(file));
+        // A thread may end between two of these calls.
+        let (Ok(name), Ok(times)) = (read("comm"), read("schedstat")) else {
+            continue;
+        };
+        if name.starts_with(serving) {
+            has_serving = true;
+        } else {
+            // The first number is the time on a CPU, in nanoseconds.
+            let time = times.split_whitespace().next();
+            let time: u64 = time.and_then(|time| time.parse().ok()).unwrap_or_default();
+            nanoseconds = nanoseconds.saturating_add(time);
+        }
+    }
+    has_serving.then(|| Duration::from_nanos(nanoseconds))
+}
+
 /// Returns the CPU time of this thread.
 fn thread_time() -> Duration {
     duration(clock_gettime(ClockId::ThreadCPUTime))
@@ -110,44 +132,8 @@ fn is_sampled() -> bool {
     })
 }
 
-// === impl MeasuredBody ===
-
-impl<B> MeasuredBody<B> {
-    /// Charges the polls of `body` to `account`.
-    pub fn new(body: B, account: Arc<CpuAccount>) -> Self {
-        Self { body, account }
-    }
-}
-
-impl<B> Body for MeasuredBody<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.get_mut();
-        let body = Pin::new(&mut this.body);
-        this.account.measure(|| body.poll_frame(cx))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use http_body_util::{BodyExt, Full};
-
     use super::*;
 
     /// A clock that only polls move.
@@ -198,19 +184,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn futures_and_bodies_pass_through() {
+    async fn a_measured_future_has_its_output() {
         let account = Arc::new(CpuAccount::default());
         let future = async {
             tokio::task::yield_now().await;
             7
         };
-        assert_eq!(measured(future, Arc::clone(&account)).await, 7);
-        let body = Full::new(Bytes::from_static(b"text"));
-        let body = MeasuredBody::new(body, account);
-        assert_eq!(body.size_hint().exact(), Some(4));
-        assert!(!body.is_end_stream());
-        let collected = body.collect().await.expect("no error");
-        assert_eq!(collected.to_bytes(), "text");
+        assert_eq!(measured(future, account).await, 7);
+    }
+
+    #[test]
+    fn the_time_of_the_other_threads_is_that_without_the_serving_ones() {
+        let tasks = tempfile::tempdir().expect("a temporary directory");
+        for (task, name, time) in [
+            ("1", "kubefan", "1000 5 3"),
+            ("2", "serve-0", "20000 5 3"),
+            ("3", "serve-1", "20000 5 3"),
+            ("4", "tokio-rt-worker", "300000 5 3"),
+        ] {
+            let task = tasks.path().join(task);
+            fs::create_dir(&task).expect("a directory");
+            fs::write(task.join("comm"), format!("{name}\n")).expect("a file");
+            fs::write(task.join("schedstat"), format!("{time}\n")).expect("a file");
+        }
+        // A thread that has just ended.
+        fs::create_dir(tasks.path().join("5")).expect("a directory");
+        let expected = Some(Duration::from_nanos(301_000));
+        assert_eq!(time_of_others(tasks.path(), "serve-"), expected);
+        assert_eq!(time_of_others(tasks.path(), "none-"), None);
+        assert_eq!(time_of_others(&tasks.path().join("gone"), "serve-"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! table/      rows of clients and operations in bounded memory, open answers
 //! estimate/   what a read would have cost the API server: seats, CPU time
 //! advice/     what a client should change, and why
-//! cpu         CPU time by samples
+//! cpu         CPU time, by samples and by threads
 //! snapshot    the bill as JSON
 //! ```
 
@@ -19,14 +19,16 @@ pub mod estimate;
 mod snapshot;
 mod table;
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use advice::{Advice, AdviceKind, Context, advise};
-pub use cpu::{CpuAccount, MeasuredBody, measured, process_time};
+pub use cpu::{CpuAccount, background_time, measured, process_time};
 use kubefan_core::telemetry::Samples;
 pub use snapshot::{
-    ClientRow, Column, CpuShares, ForwardedRow, Numbers, OperationRow, Saved, SlowRow, Snapshot,
-    SnapshotOptions,
+    AdviceRow, ClientName, ClientRow, Column, CpuShares, ForwardedRow, LargestRow, Numbers,
+    OperationRow, Saved, SlowRow, Snapshot, SnapshotOptions,
 };
 use table::Table;
 pub use table::{
@@ -45,7 +47,6 @@ const MOST_BYTES: usize = 16 << 20;
 pub struct Bill {
     table: Arc<Table>,
     budget: Budget,
-    ingest: Arc<CpuAccount>,
 }
 
 // === impl Bill ===
@@ -58,7 +59,6 @@ impl Bill {
         Self {
             table: Arc::new(Table::new(budget.limit(), now)),
             budget,
-            ingest: Arc::default(),
         }
     }
 
@@ -68,9 +68,15 @@ impl Bill {
     }
 
     /// Counts a request whose answer begins, such as a watch. What the answer delivers is counted
-    /// while it is open, and when the handle is dropped.
-    pub fn open(&self, entry: &Entry<'_>, answer: Arc<dyn OpenAnswer>, now: Instant) -> OpenHandle {
-        self.table.open(entry, answer, now)
+    /// while it is open, and when the handle is dropped, with the CPU time that is in `cpu` then.
+    pub fn open(
+        &self,
+        entry: &Entry<'_>,
+        answer: Arc<dyn OpenAnswer>,
+        cpu: Option<Arc<CpuAccount>>,
+        now: Instant,
+    ) -> OpenHandle {
+        self.table.open(entry, answer, cpu, now)
     }
 
     /// Counts what open answers have delivered. It should be called every ten seconds, so that the
@@ -80,16 +86,38 @@ impl Bill {
         self.budget.set_used(self.table.bytes());
     }
 
-    /// Returns the account of the tasks that read from the API server.
-    pub fn ingest(&self) -> &Arc<CpuAccount> {
-        &self.ingest
+    /// Returns the bill at `now`.
+    pub fn snapshot(&self, options: &SnapshotOptions<'_>, now: Instant) -> Snapshot {
+        let (usages, other) = self.table.read(now);
+        Snapshot::new(usages, &other, self.table.age(now), options)
     }
 
-    /// Returns the bill at `now`.
-    pub fn snapshot(&self, options: &SnapshotOptions, now: Instant) -> Snapshot {
-        let (usages, other) = self.table.read(now);
-        let (ingest, age) = (self.ingest.total(), self.table.age(now));
-        Snapshot::new(usages, &other, ingest, age, options)
+    /// Returns all advice at `now`, for the clients with the most requests in the last minute first.
+    /// `number_of` numbers users.
+    pub fn advice(
+        &self,
+        context: Context,
+        number_of: &dyn Fn(&str) -> u32,
+        now: Instant,
+    ) -> Vec<AdviceRow> {
+        let (mut usages, _) = self.table.read(now);
+        usages.sort_by_cached_key(|usage| Reverse(Column::Requests.value(usage)));
+        let rows = usages.iter().flat_map(|usage| {
+            let advice = advise(usage, context).into_iter();
+            advice.map(move |advice| AdviceRow::new(&usage.client, advice, number_of))
+        });
+        rows.collect()
+    }
+
+    /// Returns the names of the users with rows, each once, sorted.
+    pub fn users(&self) -> BTreeSet<String> {
+        self.table.users()
+    }
+
+    /// Returns the kind of the bill's memory, its bytes and their limit.
+    pub fn kept_bytes(&self) -> (&'static str, usize, usize) {
+        let (kind, limit) = (self.budget.kind(), self.budget.limit());
+        (kind, self.table.bytes(), limit)
     }
 
     /// Adds the memory of the bill, and its limit, to `samples`.

@@ -12,12 +12,20 @@ fn limits() -> Limits {
     Limits::new(Some(1 << 30), None, 0)
 }
 
-fn options(sort: Column) -> SnapshotOptions {
+/// Returns a number that is different for the users of these tests.
+fn number_of(user: &str) -> u32 {
+    let add = |sum: u32, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte));
+    user.bytes().fold(0, add)
+}
+
+fn options() -> SnapshotOptions<'static> {
     SnapshotOptions {
         top: 10,
-        sort,
+        top_of_column: 1,
         context: Context::default(),
         process_cpu: Duration::from_secs(100),
+        ingest_cpu: Duration::from_secs(30),
+        number_of: &number_of,
     }
 }
 
@@ -157,7 +165,7 @@ fn each_column_has_its_client_first() {
     }
     let open = |user, waited| {
         let answer = Arc::new(Stalled(Duration::from_secs(waited)));
-        bill.open(&entry(user, "watch"), answer, start)
+        bill.open(&entry(user, "watch"), answer, None, start)
     };
     let handles = [open("open", 0), open("open", 0), open("slow", 60)];
     let watches = [
@@ -172,12 +180,22 @@ fn each_column_has_its_client_first() {
             Identity::User(user) => (*column, user),
             Identity::Address(_) => unreachable!("all have users"),
         });
+    let snapshot = bill.snapshot(&options(), start);
+    assert_eq!(snapshot.clients_with_rows, 50 + 12 + 2);
+    assert_eq!(snapshot.largest.len(), Column::all().count());
     for (column, user) in columns.chain(watches) {
-        let snapshot = bill.snapshot(&options(column), start);
-        assert_eq!(snapshot.clients[0].user, user, "{column:?}");
-        assert_eq!(snapshot.clients.len(), 10);
-        assert_eq!(snapshot.clients_with_rows, 50 + 12 + 2);
+        let (_, name) = Column::all()
+            .find(|(own, _)| *own == column)
+            .expect("a name");
+        let mut largest = snapshot.largest.iter();
+        let largest = largest.find(|row| row.column == name).expect("a row");
+        let first = &snapshot.clients[largest.clients[0]].client;
+        assert_eq!(first.user_number, Some(number_of(user)), "{column:?}");
     }
+    // The first ten by requests, and those that are first in another column.
+    let first = &snapshot.clients[0].client;
+    assert_eq!(first.user_number, Some(number_of("requests")));
+    assert_eq!(snapshot.clients.len(), 10 + 11 + 2);
     drop(handles);
 }
 
@@ -194,10 +212,9 @@ fn a_snapshot_has_the_documented_fields() {
         ..entry("a", "get")
     };
     bill.record(&forwarded, start);
-    bill.ingest().add(Duration::from_secs(30));
     let answer = Arc::new(Stalled(Duration::from_secs(60)));
-    let handle = bill.open(&entry("a", "watch"), answer, start);
-    let snapshot = bill.snapshot(&options(Column::Slow), start);
+    let handle = bill.open(&entry("a", "watch"), answer, None, start);
+    let snapshot = bill.snapshot(&options(), start);
     let snapshot = serde_json::to_value(&snapshot).expect("numbers and texts");
     assert_eq!(
         snapshot["cpu"],
@@ -209,9 +226,8 @@ fn a_snapshot_has_the_documented_fields() {
         })
     );
     let row = &snapshot["clients"][0];
-    assert_eq!(row["user"], "a");
-    assert_eq!(row["userAgent"], "program/v1.2");
-    assert_eq!(row["address"], json!(null));
+    let client = json!({"userNumber": number_of("a"), "userAgent": "program/v1.2"});
+    assert_eq!(row["client"], client);
     assert_eq!(row["openWatches"], 1);
     assert_eq!(
         row["forwarded"],
@@ -231,6 +247,12 @@ fn a_snapshot_has_the_documented_fields() {
     assert_eq!(snapshot["total"]["cpuSeconds"], 20.0);
     assert_eq!(snapshot["total"]["saved"]["events"], 1_000);
     assert_eq!(snapshot["other"]["requests"], 0);
+    let advice = bill.advice(Context::default(), &number_of, start);
+    let advice = serde_json::to_value(&advice).expect("numbers and texts");
+    assert_eq!(advice[0]["client"], client);
+    assert_eq!(advice[0]["kind"], "slowReader");
+    assert!(advice[0]["evidence"].is_string() && advice[0]["fix"].is_string());
+    assert!(bill.users().iter().eq(["a"]));
     drop(handle);
 }
 

@@ -65,6 +65,12 @@ pub trait Revoke: Send + Sync {
     /// Drops what is held. The reader gets an error at its next read.
     fn revoke(&self);
 
+    /// Drops what is held, because the reader is too slow. The default does what
+    /// [`Revoke::revoke`] does.
+    fn revoke_slow(&self) {
+        self.revoke();
+    }
+
     /// Returns true if the reader is slower than `rate`. The default is false.
     fn is_too_slow(&self, _now: Instant, _rate: MinimumRate) -> bool {
         false
@@ -404,6 +410,11 @@ impl Registered {
     pub(super) fn revoke(&self) {
         self.is_revoked.store(true, Ordering::Relaxed);
         self.held.revoke();
+    }
+
+    pub(super) fn revoke_slow(&self) {
+        self.is_revoked.store(true, Ordering::Relaxed);
+        self.held.revoke_slow();
     }
 
     /// Returns the source of what the entry costs at `now`, and the cost: those of its snapshot, or

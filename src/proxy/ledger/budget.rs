@@ -75,7 +75,7 @@ pub fn sample_kept(samples: &mut Samples, kind: &str, used: usize, limit: usize)
          lists (list), compressed initial events (chunk), printed rows of Tables (row), discovery \
          and OpenAPI documents (document), the API server's 403s (forbidden), sessions (session), \
          events of bridges (bridge), owners of tokens (token), decisions about what callers may read (decision), \
-         and the queues of the caches' watched selections (queue).",
+         what each client uses (bill), and the queues of the caches' watched selections (queue).",
         &labels,
         used as f64,
     );

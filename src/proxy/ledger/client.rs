@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kubefan_core::api::Resource;
-use kubefan_core::cache::{WatchProgress, WatchStream};
+use kubefan_core::cache::WatchStream;
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use super::WatchMeter;
 
 /// The most bytes of a `User-Agent` that are kept.
 const MAX_USER_AGENT: usize = 256;
@@ -44,8 +46,8 @@ pub struct Sender {
 pub struct ClientWatch {
     /// The watched resource.
     pub resource: Arc<Resource>,
-    /// How far the watch is behind. `None` while it gets older events than the cache has.
-    pub progress: Option<Arc<WatchProgress>>,
+    /// What the watch has delivered, and how far it is behind.
+    pub meter: Arc<WatchMeter>,
 }
 
 #[derive(Default)]
@@ -61,7 +63,7 @@ pub struct RequestInProgress(Arc<Client>);
 pub struct ListedWatch {
     client: Arc<Client>,
     key: u64,
-    progress: Option<Arc<WatchProgress>>,
+    meter: Arc<WatchMeter>,
 }
 
 // === impl Client ===
@@ -105,16 +107,16 @@ impl Client {
     }
 
     /// Lists a watch of `resource` with the events of `stream`. Without a stream, nothing is known
-    /// about its progress before [`ListedWatch::record`].
+    /// about its progress before [`WatchMeter::record`].
     pub fn list_watch(
         self: &Arc<Self>,
         resource: &Arc<Resource>,
         stream: Option<&WatchStream>,
     ) -> ListedWatch {
-        let progress = stream.map(WatchStream::progress);
+        let meter = Arc::new(WatchMeter::new(stream));
         let watch = ClientWatch {
             resource: Arc::clone(resource),
-            progress: progress.clone(),
+            meter: Arc::clone(&meter),
         };
         let mut watches = self.watches.lock();
         let key = watches.next;
@@ -123,7 +125,7 @@ impl Client {
         ListedWatch {
             client: Arc::clone(self),
             key,
-            progress,
+            meter,
         }
     }
 
@@ -162,17 +164,9 @@ impl Drop for RequestInProgress {
 // === impl ListedWatch ===
 
 impl ListedWatch {
-    /// Records what `stream`, which has the events of the watch, has fetched.
-    pub fn record(&mut self, stream: &WatchStream) {
-        match &self.progress {
-            Some(progress) => stream.record(progress),
-            None => {
-                let progress = self.progress.insert(stream.progress());
-                if let Some(watch) = self.client.watches.lock().open.get_mut(&self.key) {
-                    watch.progress = Some(Arc::clone(progress));
-                }
-            }
-        }
+    /// Returns the meter of the watch.
+    pub fn meter(&self) -> &Arc<WatchMeter> {
+        &self.meter
     }
 }
 
@@ -245,16 +239,16 @@ mod tests {
         let stream = stream.expect("the cache is ready");
         let client = client();
         let at_once = client.list_watch(&pods(), Some(&stream));
-        let mut late = client.list_watch(&pods(), None);
+        let late = client.list_watch(&pods(), None);
         let known = || {
             let watches = client.watches();
             watches
                 .iter()
-                .filter(|watch| watch.progress.is_some())
+                .filter(|watch| watch.meter.watch_progress().is_some())
                 .count()
         };
         assert_eq!((client.watch_count(), known()), (2, 1));
-        late.record(&stream);
+        late.meter().record(&stream);
         assert_eq!((client.watch_count(), known()), (2, 2));
         drop((at_once, late));
         assert_eq!(client.watch_count(), 0);

@@ -54,6 +54,7 @@ mod limits;
 mod machine;
 mod pace;
 mod sweep;
+mod watch_meter;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,6 +77,7 @@ use parking_lot::Mutex;
 use prometheus::IntCounterVec;
 use sweep::{largest, to_close, to_drop};
 use tokio::time::{Instant, MissedTickBehavior, interval};
+pub use watch_meter::WatchMeter;
 
 /// Bytes that an account leases at a time.
 const QUANTUM: u64 = 16 << 10;
@@ -496,7 +498,7 @@ fn drop_slow(
     own.retain(|entry| {
         let is_too_slow = entry.held.is_too_slow(now, rate);
         if is_too_slow {
-            entry.revoke();
+            entry.revoke_slow();
         }
         !is_too_slow
     });

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::bill::CpuAccount;
 use crate::ledger::{Account, Charge, MemoryKind, Short};
 use crate::net::{Abort, ClientConnection, Peer};
 
@@ -17,6 +18,8 @@ pub struct ClientHandle {
     pub account: Option<Arc<Account>>,
     /// Ends the answer to the request; `None` if there is no account.
     pub abort: Option<Abort>,
+    /// The CPU time of the connection; `None` if it is not measured.
+    pub cpu: Option<Arc<CpuAccount>>,
 }
 
 impl ClientHandle {
@@ -43,6 +46,7 @@ impl ClientHandle {
             connection: ClientConnection::next(),
             account,
             abort: None,
+            cpu: None,
         }
     }
 }

@@ -62,6 +62,8 @@ pub struct Config {
     /// nothing does not answer pings either. After this time and the interval, its watches may have
     /// expired anyway.
     pub ping_timeout: Duration,
+    /// True if the CPU time of each connection is measured. Default is false.
+    pub measures_cpu: bool,
 }
 
 /// How long a connection may last after it is open.
@@ -123,6 +125,7 @@ impl Default for Config {
             tcp_keepalive: Duration::from_secs(60),
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(60),
+            measures_cpu: false,
         }
     }
 }

@@ -18,6 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tower::{Service, ServiceExt};
 
+use crate::bill::CpuAccount;
 use crate::ledger::{Account, Buffers, Client};
 use crate::net::config::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::net::input::paced_reads::PacedReads;
@@ -70,6 +71,14 @@ struct Requests<S> {
     /// The limit of resets, control frames and started requests; `None` over HTTP/1.1.
     limit: Option<Arc<PeerLimit>>,
     streams: StreamExecutor,
+    /// `None` if the CPU time is not measured.
+    cpu: Option<Arc<CpuAccount>>,
+}
+
+/// What the task of a connection uses while it polls the connection.
+struct Driven {
+    account: Option<Arc<Account>>,
+    cpu: Option<Arc<CpuAccount>>,
 }
 
 /// Serves the requests of a connection until the connection ends or is upgraded. With `account`,
@@ -108,6 +117,7 @@ where
     let reads = received.reads(config.max_header_bytes, limit.clone());
     let socket = socket.metered(Meter::new(Arc::clone(&buffers), reads));
     let socket = socket.paced(limit.clone().map(PacedReads::new));
+    let cpu = config.measures_cpu.then(Arc::<CpuAccount>::default);
     let requests = Requests {
         service,
         protocol,
@@ -116,7 +126,8 @@ where
         account,
         received,
         limit,
-        streams: StreamExecutor::default(),
+        streams: StreamExecutor::charging(cpu.clone()),
+        cpu,
     };
     match protocol {
         Protocol::Http1 => requests.serve_http1(socket, &http1(config), stop),
@@ -145,13 +156,13 @@ impl<S> Requests<S> {
     where
         S: HttpService<B>,
     {
-        let (account, is_upgraded) = (self.account.clone(), socket.is_upgraded());
+        let (driven, is_upgraded) = (self.driven(), socket.is_upgraded());
         let service = service_fn(move |request| self.answer::<B>(request));
         let connection = builder.serve_connection(TokioIo::new(socket), service);
         let connection = Box::pin(connection.with_upgrades());
         let finish = http1::UpgradeableConnection::graceful_shutdown;
         Box::pin(async move {
-            let ended = drive(connection, account, finish, stop, |_| Poll::Pending).await;
+            let ended = drive(connection, driven, finish, stop, |_| Poll::Pending).await;
             is_upgraded.store(true, Ordering::Relaxed);
             ended
         })
@@ -168,7 +179,7 @@ impl<S> Requests<S> {
         S: HttpService<B>,
     {
         let (io, flusher) = coalesce(socket, buffers);
-        let (account, received) = (self.account.clone(), self.received.clone());
+        let (driven, received) = (self.driven(), self.received.clone());
         let limit = self.limit.clone();
         let service = service_fn(move |request| self.answer::<B>(request));
         let connection = builder.serve_connection(TokioIo::new(io), service);
@@ -180,7 +191,14 @@ impl<S> Requests<S> {
             received.settle();
             flusher.poll_flush(cx)
         };
-        Box::pin(drive(Box::pin(connection), account, finish, stop, flush))
+        Box::pin(drive(Box::pin(connection), driven, finish, stop, flush))
+    }
+
+    fn driven(&self) -> Driven {
+        Driven {
+            account: self.account.clone(),
+            cpu: self.cpu.clone(),
+        }
     }
 
     /// Answers a request with the service, and measures the request and its answer until they end.
@@ -232,6 +250,7 @@ impl<S> Requests<S> {
             connection: self.client_connection.clone(),
             account: self.account.clone(),
             abort,
+            cpu: self.cpu.clone(),
         };
         (client, current)
     }
@@ -240,7 +259,7 @@ impl<S> Requests<S> {
 /// Polls the connection to its end, and calls `flush` after each poll that was pending.
 async fn drive<C>(
     mut connection: Pin<Box<C>>,
-    account: Option<Arc<Account>>,
+    driven: Driven,
     finish: impl FnOnce(Pin<&mut C>),
     stop: impl Future<Output = ()>,
     flush: impl Fn(&mut Context<'_>) -> Poll<io::Result<()>>,
@@ -248,10 +267,11 @@ async fn drive<C>(
 where
     C: Future<Output = Result<(), hyper::Error>>,
 {
+    let Driven { account, cpu } = driven;
     let mut stop = pin!(stop);
     let mut finish = Some(finish);
     let mut is_registered = false;
-    let ended = poll_fn(|cx| {
+    let mut poll = |cx: &mut Context<'_>| -> Poll<Result<(), BoxError>> {
         if let Some(account) = &account
             && account.poll_close(cx, &mut is_registered).is_ready()
         {
@@ -274,6 +294,10 @@ where
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
             _ => Poll::Pending,
         }
+    };
+    let ended = poll_fn(|cx| match &cpu {
+        Some(cpu) => cpu.measure(|| poll(cx)),
+        None => poll(cx),
     });
     match ended.await {
         Err(error) if !is_ordinary_end(error.as_ref()) => Err(error),

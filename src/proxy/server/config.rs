@@ -44,6 +44,8 @@ pub struct Config {
     pub has_sessions: bool,
     /// True if answers have the header `Cache-Status`. Default is true.
     pub has_cache_status: bool,
+    /// True if the bill counts what each client uses. Default is true.
+    pub has_bill: bool,
     /// Which requests may be from a foreign web page, and are refused. Default is for a loopback
     /// listener with callers that are not authenticated.
     pub web_pages: WebPageRules,
@@ -76,6 +78,7 @@ impl Default for Config {
             shard_selectors: ShardSelectors::Forward,
             has_sessions: false,
             has_cache_status: true,
+            has_bill: true,
             web_pages: WebPageRules::default(),
         }
     }

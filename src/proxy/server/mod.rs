@@ -49,8 +49,8 @@
 //!                                          connections on which they, or none, are sent
 //! outcome     the way that was taken       `Outcome`, a field of the `Answer`, for trace
 //! record      what all stages found out    the `Record`, made by trace; metrics, the log, the audit
-//!                                          log, the access log, the header `Cache-Status` and the
-//!                                          spans of a recorded request are made from it
+//!                                          log, the access log, the bill, the header `Cache-Status`
+//!                                          and the spans of a recorded request are made from it
 //! ```
 //!
 //! `service` passes a request through the stages up to the decision, `cached/`'s `Caches` through

@@ -216,6 +216,12 @@ impl Indexer {
         };
         self.indexes.iter().filter_map(required).collect()
     }
+
+    /// Returns true if one of the indexes is of a value that `selection` requires, rare or common.
+    pub(super) fn finds(&self, selection: &Selection) -> bool {
+        let mut functions = self.indexes.iter().map(|(function, _)| function);
+        functions.any(|function| function.required_by(selection).is_some())
+    }
 }
 
 // === impl Index ===

@@ -146,6 +146,16 @@ impl Store {
         }
     }
 
+    /// See [`Reader::examines_all`](crate::cache::Reader::examines_all).
+    pub(in crate::cache) fn examines_all(&self, selection: &Selection) -> bool {
+        let has_conditions =
+            !selection.labels.requirements.is_empty() || !selection.fields.terms.is_empty();
+        has_conditions
+            && selection.name().is_none()
+            && selection.single_namespace().is_none()
+            && !self.indexer.finds(selection)
+    }
+
     /// Returns the index that leaves the fewest objects to check. `None` if `range`
     /// alone leaves as few.
     fn narrowest(&self, selection: &Selection, range: &KeyRange) -> Option<Candidates<'_>> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -57,6 +58,11 @@ impl WatchProgress {
         self.reached.store(reached, Ordering::Relaxed);
     }
 
+    /// Returns for how long the event log retains events, unless it exceeds its limit of bytes.
+    pub fn retention_age(&self) -> Duration {
+        self.shared.config.retention_age
+    }
+
     /// Returns what the stream has not fetched. Initial objects do not count. Returns `None` if the
     /// stream is about to end, because the cache was closed or a new epoch has begun.
     pub fn behind(&self) -> Option<Behind> {
@@ -77,8 +83,6 @@ impl WatchProgress {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::api::{EventType, ResourceVersion};
     use crate::cache::tests::support::{config, object};

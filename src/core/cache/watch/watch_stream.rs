@@ -271,9 +271,9 @@ impl WatchStream {
     }
 
     /// Returns the progress of the stream, for observers.
-    pub fn progress(&self) -> Arc<WatchProgress> {
+    pub fn progress(&self) -> WatchProgress {
         let next = (self.number, self.position);
-        Arc::new(WatchProgress::new(&self.shared, &self.group, next))
+        WatchProgress::new(&self.shared, &self.group, next)
     }
 
     /// Records in `progress`, which must be of this stream or of one that it continues, what the

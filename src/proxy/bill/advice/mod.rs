@@ -7,12 +7,13 @@ mod client_rules;
 mod operation_rules;
 mod text;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::table::ClientUsage;
 
 /// One piece of advice about a client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Advice {
     /// What the client does.
@@ -24,7 +25,7 @@ pub struct Advice {
 }
 
 /// What a client does that costs much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum AdviceKind {
     /// It lists the most recent state again and again.

@@ -81,7 +81,7 @@ fn usage(habits: &[Habit], seconds: u64, open: usize) -> ClientUsage {
     let handles: Vec<_> = (0..open)
         .map(|_| {
             let entry = entry("watch", SelectorClass::None);
-            table.open(&entry, Arc::new(Reader(None)), start)
+            table.open(&entry, Arc::new(Reader(None)), None, start)
         })
         .collect();
     for second in 0..seconds {
@@ -93,7 +93,7 @@ fn usage(habits: &[Habit], seconds: u64, open: usize) -> ClientUsage {
                 let mut entry = entry(habit.verb, habit.selector);
                 (habit.change)(&mut entry);
                 if habit.verb == "watch" {
-                    table.open(&entry, Arc::new(Reader(None)), now);
+                    table.open(&entry, Arc::new(Reader(None)), None, now);
                 } else {
                     table.record(&entry, now);
                 }
@@ -189,7 +189,7 @@ fn a_slow_reader_gets_advice_and_a_busy_one_none() {
             remaining: Some(Duration::from_secs(240)),
         };
         let entry = entry("watch", SelectorClass::Namespace);
-        let handle = table.open(&entry, Arc::new(Reader(Some(behind))), start);
+        let handle = table.open(&entry, Arc::new(Reader(Some(behind))), None, start);
         let usage = table.read(start).0.pop().expect("a client");
         assert_eq!(kinds(&usage), expected, "{waited}");
         if let [Advice { evidence, .. }] = &advise(&usage, Context::default())[..] {
@@ -293,7 +293,7 @@ fn a_client_without_a_row_is_named_if_it_is_slow() {
     let mut watch = entry("watch", SelectorClass::None);
     watch.identity = Identity::User("stalled");
     watch.bytes = 0;
-    let handle = table.open(&watch, Arc::new(Reader(Some(behind))), start);
+    let handle = table.open(&watch, Arc::new(Reader(Some(behind))), None, start);
     let names: Vec<String> = (0..10_000).map(|number| format!("user-{number}")).collect();
     for name in &names {
         let mut busy = entry("list", SelectorClass::None);

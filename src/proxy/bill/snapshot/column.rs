@@ -44,7 +44,7 @@ pub enum Column {
 // === impl Column ===
 
 impl Column {
-    /// All columns, with their names in a query.
+    /// All columns, with their names.
     const ALL: [(Self, &str); 16] = [
         (Self::Requests, "requests"),
         (Self::Forwards, "forwards"),
@@ -64,19 +64,13 @@ impl Column {
         (Self::Saved, "saved"),
     ];
 
-    /// Returns the column with this name.
-    pub fn named(name: &str) -> Option<Self> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|(_, own)| *own == name).map(|(column, _)| column)
-    }
-
-    /// Returns the names of all columns.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        Self::ALL.into_iter().map(|(_, name)| name)
+    /// Returns all columns, with their names.
+    pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
+        Self::ALL.into_iter()
     }
 
     /// Returns what clients are sorted by: the value of the column, and the same since the start.
-    pub(super) fn value(self, usage: &ClientUsage) -> (u64, u64) {
+    pub(in crate::bill) fn value(self, usage: &ClientUsage) -> (u64, u64) {
         let count = match self {
             Self::Requests => Count::Requests,
             Self::Forwards => Count::Forwards,
@@ -111,14 +105,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_found_by_their_names() {
-        assert_eq!(Column::named("tooMany"), Some(Column::TooMany));
-        assert_eq!(Column::named("toomany"), None);
-        let names: Vec<_> = Column::names().collect();
-        for name in &names {
-            let column = Column::named(name).expect("a column");
-            let own = Column::ALL.iter().filter(|(own, _)| *own == column);
-            assert_eq!(own.count(), 1, "{name}");
+    fn each_column_has_one_name() {
+        for (column, name) in Column::all() {
+            let same = Column::all().filter(|other| other.0 == column || other.1 == name);
+            assert_eq!(same.count(), 1, "{name}");
         }
     }
 }

@@ -4,26 +4,35 @@ mod column;
 mod rows;
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use column::Column;
-pub use rows::{ClientRow, ForwardedRow, Numbers, OperationRow, Saved, SlowRow};
+pub use rows::{
+    AdviceRow, ClientName, ClientRow, ForwardedRow, Numbers, OperationRow, Saved, SlowRow,
+};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::advice::Context;
 use super::table::{ClientUsage, Count, Counts};
 
 /// What a snapshot shows.
-#[derive(Clone, Copy, Debug)]
-pub struct SnapshotOptions {
-    /// The most clients.
+#[derive(Clone, Copy)]
+pub struct SnapshotOptions<'a> {
+    /// The most clients that are shown because of their requests in the last minute.
     pub top: usize,
-    /// The column by which they are sorted, the largest first.
-    pub sort: Column,
+    /// The most clients that are shown because of each column.
+    pub top_of_column: usize,
     /// What the advice depends on.
     pub context: Context,
     /// The CPU time of the process, by [`process_time`](crate::bill::process_time).
     pub process_cpu: Duration,
+    /// The CPU time of threads that serve no client, by
+    /// [`background_time`](crate::bill::background_time).
+    pub ingest_cpu: Duration,
+    /// Numbers users, so that their names are not shown.
+    pub number_of: &'a dyn Fn(&str) -> u32,
 }
 
 /// The bill.
@@ -34,8 +43,11 @@ pub struct Snapshot {
     pub seconds: f64,
     /// The number of clients with rows. Further ones are only in `other`.
     pub clients_with_rows: usize,
-    /// The first clients.
+    /// The clients with the most requests in the last minute, and those that are first in another
+    /// column. Those with the most requests come first.
     pub clients: Vec<ClientRow>,
+    /// The first clients of each column that is not 0 for all.
+    pub largest: Vec<LargestRow>,
     /// All requests, since the bill began.
     pub total: Numbers,
     /// The part of `total` that belongs to no row: requests of clients whose rows gave way to others.
@@ -44,30 +56,40 @@ pub struct Snapshot {
     pub cpu: CpuShares,
 }
 
+/// The first clients of a column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LargestRow {
+    /// The column.
+    pub column: &'static str,
+    /// The positions of the clients in the list of clients, the largest value first.
+    pub clients: Vec<usize>,
+}
+
 /// kubefan's CPU time since the start of the process, in seconds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CpuShares {
     /// The sum of the others.
     pub process_seconds: f64,
-    /// For requests and answers of clients.
+    /// For requests and answers of clients, by samples.
     pub clients_seconds: f64,
-    /// For reading from the API server and filling the caches.
+    /// Of the threads that serve no client: they read from the API server, fill the caches, and
+    /// make what clients share.
     pub ingest_seconds: f64,
     /// The rest: what serves several clients at once, and what samples have missed.
     pub shared_seconds: f64,
 }
 
-// === impl Snapshot ===
+// === impl Snapshot, CpuShares ===
 
 impl Snapshot {
     /// Makes a snapshot of `usages` and of the counts of `other` clients. The bill began `age` ago.
     pub(super) fn new(
         mut usages: Vec<ClientUsage>,
         other: &Counts,
-        ingest: Duration,
         age: Duration,
-        options: &SnapshotOptions,
+        options: &SnapshotOptions<'_>,
     ) -> Self {
         let mut total = *other;
         for usage in &usages {
@@ -75,19 +97,51 @@ impl Snapshot {
         }
         let with_rows = usages.iter().filter(|usage| !usage.operations.is_empty());
         let clients_with_rows = with_rows.count();
-        usages.sort_by_cached_key(|usage| Reverse(options.sort.value(usage)));
-        usages.truncate(options.top);
-        let rows = usages.iter();
-        let rows = rows.map(|usage| ClientRow::new(usage, options.context));
+        usages.sort_by_cached_key(|usage| Reverse(Column::Requests.value(usage)));
+        let (shown, largest) = selected(&usages, options);
+        let rows = shown.into_iter().map(|index| &usages[index]);
+        let rows = rows.map(|usage| ClientRow::new(usage, options.context, options.number_of));
         Self {
             seconds: age.as_secs_f64(),
             clients_with_rows,
             clients: rows.collect(),
+            largest,
             total: Numbers::new(&total),
             other: Numbers::new(other),
-            cpu: CpuShares::new(&total, ingest, options.process_cpu),
+            cpu: CpuShares::new(&total, options.ingest_cpu, options.process_cpu),
         }
     }
+}
+
+/// Returns the indexes of the clients that are shown, in ascending order, and the first clients of
+/// each column. `usages` are sorted by requests.
+fn selected(
+    usages: &[ClientUsage],
+    options: &SnapshotOptions<'_>,
+) -> (Vec<usize>, Vec<LargestRow>) {
+    let columns = Column::all().map(|(column, name)| {
+        let values = usages.iter().map(|usage| column.value(usage));
+        let values = values.enumerate().filter(|(_, value)| *value > (0, 0));
+        let mut values: Vec<_> = values.collect();
+        values.sort_by_key(|(_, value)| Reverse(*value));
+        values.truncate(options.top_of_column);
+        let first: Vec<usize> = values.into_iter().map(|(index, _)| index).collect();
+        (name, first)
+    });
+    let columns: Vec<_> = columns.filter(|(_, first)| !first.is_empty()).collect();
+    let mut positions: BTreeMap<usize, usize> = (0..options.top.min(usages.len()))
+        .chain(columns.iter().flat_map(|(_, first)| first).copied())
+        .map(|index| (index, 0))
+        .collect();
+    for (place, position) in positions.values_mut().enumerate() {
+        *position = place;
+    }
+    let largest = columns.into_iter().map(|(column, first)| LargestRow {
+        column,
+        clients: first.iter().map(|index| positions[index]).collect(),
+    });
+    let largest = largest.collect();
+    (positions.into_keys().collect(), largest)
 }
 
 impl CpuShares {

@@ -2,22 +2,46 @@
 
 use std::cmp::Reverse;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::bill::advice::{Advice, Context, advise};
-use crate::bill::table::{ClientUsage, Count, Counts, OperationUsage, SelectorClass, Slow};
+use crate::bill::advice::{Advice, AdviceKind, Context, advise};
+use crate::bill::table::{Client, ClientUsage, Count, Counts, OperationUsage, SelectorClass, Slow};
 
-/// What one client has used.
-#[derive(Clone, Debug, Serialize)]
+/// A client: a user with one of its programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ClientRow {
-    /// The user; empty if it is not known.
-    pub user: String,
+pub struct ClientName {
+    /// The number of the user; the page users has its name. Absent if the user is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_number: Option<u32>,
     /// The address of a client whose user is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Product and version of the program.
+    /// Product and version of the program. Clients may send anything.
     pub user_agent: String,
+}
+
+/// One piece of advice, with the client that it is about.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdviceRow {
+    /// The client.
+    pub client: ClientName,
+    /// What the client does.
+    pub kind: AdviceKind,
+    /// The numbers that show it.
+    pub evidence: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+/// What one client has used.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientRow {
+    /// The client.
+    pub client: ClientName,
     /// Seconds since the row began. `total` has the counts of this time.
     pub seconds: f64,
     /// Watches that are open now.
@@ -40,7 +64,7 @@ pub struct ClientRow {
 }
 
 /// The requests of a client that were forwarded for one reason.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForwardedRow {
     /// The reason: the label of `kubefan_requests_total`.
@@ -50,7 +74,7 @@ pub struct ForwardedRow {
 }
 
 /// What one operation of a client has used.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRow {
     /// The verb.
@@ -72,7 +96,7 @@ pub struct OperationRow {
 }
 
 /// Answers of a client that are behind.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SlowRow {
     /// The number of these answers.
@@ -93,7 +117,7 @@ pub struct SlowRow {
 }
 
 /// Counts. `docs/bill.md` describes each.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Numbers {
     /// Requests; of WATCHes, the watches that were opened.
@@ -135,7 +159,7 @@ pub struct Numbers {
 }
 
 /// What the API server was saved.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Saved {
     /// Requests.
@@ -150,19 +174,53 @@ pub struct Saved {
     pub estimated_cpu_seconds: f64,
 }
 
-// === impl ClientRow, OperationRow, SlowRow, Numbers ===
+// === impl ClientName, AdviceRow, ClientRow, OperationRow, SlowRow, Numbers ===
+
+impl ClientName {
+    fn new(client: &Client, number_of: &dyn Fn(&str) -> u32) -> Self {
+        let user = Some(client.user.as_str()).filter(|user| !user.is_empty());
+        Self {
+            user_number: user.map(number_of),
+            address: client.address.map(|address| address.to_string()),
+            user_agent: client.user_agent.clone(),
+        }
+    }
+}
+
+impl AdviceRow {
+    /// Creates the row of `advice` about `client`. `number_of` numbers users.
+    pub(in crate::bill) fn new(
+        client: &Client,
+        advice: Advice,
+        number_of: &dyn Fn(&str) -> u32,
+    ) -> Self {
+        let Advice {
+            kind,
+            evidence,
+            fix,
+        } = advice;
+        Self {
+            client: ClientName::new(client, number_of),
+            kind,
+            evidence,
+            fix,
+        }
+    }
+}
 
 impl ClientRow {
-    pub(super) fn new(usage: &ClientUsage, context: Context) -> Self {
+    pub(super) fn new(
+        usage: &ClientUsage,
+        context: Context,
+        number_of: &dyn Fn(&str) -> u32,
+    ) -> Self {
         let mut operations: Vec<&OperationUsage> = usage.operations.iter().collect();
         operations.sort_by_key(|operation| Reverse(operation.total.get(Count::Requests)));
         let mut reasons = usage.reasons.clone();
         reasons.sort_by_key(|(_, requests)| Reverse(*requests));
         let forwarded = reasons.into_iter();
         Self {
-            user: usage.client.user.clone(),
-            address: usage.client.address.map(|address| address.to_string()),
-            user_agent: usage.client.user_agent.clone(),
+            client: ClientName::new(&usage.client, number_of),
             seconds: usage.age.as_secs_f64(),
             open_watches: usage.open_watches(),
             opened_watches: usage.opened_watches(),

@@ -14,6 +14,7 @@ mod shard;
 mod sketch;
 mod usage;
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,8 @@ use parking_lot::Mutex;
 use shard::{Asked, ClientRow, Shard};
 use tokio::time::Instant;
 pub use usage::{ClientUsage, OperationUsage, Slow};
+
+use crate::bill::cpu::CpuAccount;
 
 /// The number of shards.
 const SHARDS: usize = 16;
@@ -85,6 +88,7 @@ impl Table {
         self: &Arc<Self>,
         entry: &Entry<'_>,
         answer: Arc<dyn OpenAnswer>,
+        cpu: Option<Arc<CpuAccount>>,
         now: Instant,
     ) -> OpenHandle {
         let (keys, counts, at) = (self.keys(entry), entry.counts(), self.age(now));
@@ -95,7 +99,9 @@ impl Table {
         let operation = row.operation(keys.operation);
         let operation = operation.expect("the request was added to the row of its operation");
         let names = (Arc::clone(&row.client), operation);
-        let key = shard.open.insert(Open::new(names, answer, is_hit, at));
+        let key = shard
+            .open
+            .insert(Open::new(names, (answer, cpu), is_hit, at));
         drop(shard);
         OpenHandle {
             table: Arc::clone(self),
@@ -127,6 +133,15 @@ impl Table {
             usages.extend(slow.into_values().map(without_row));
         }
         (usages, other)
+    }
+
+    /// Returns the names of the users that have rows.
+    pub(super) fn users(&self) -> BTreeSet<String> {
+        let mut users = BTreeSet::new();
+        for shard in &self.shards {
+            users.extend(shard.lock().users());
+        }
+        users
     }
 
     /// Returns the bytes that the table takes.

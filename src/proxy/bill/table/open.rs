@@ -9,6 +9,7 @@ use super::client::Client;
 use super::counts::{Count, Counts};
 use super::entry::{Keys, add_saved, nanos};
 use super::operation::OperationName;
+use crate::bill::cpu::CpuAccount;
 use crate::bill::estimate;
 
 /// A watch that ended within this time is short: its client reopens it too often.
@@ -34,8 +35,6 @@ pub struct Progress {
     pub events: u64,
     /// Bytes of the body.
     pub bytes: u64,
-    /// kubefan's CPU time for the body, as sampled.
-    pub cpu: Duration,
     /// True if a watch has ended with 410 in its stream.
     pub is_expired: bool,
     /// True if the answer was broken off because the client read too slowly.
@@ -64,7 +63,9 @@ pub(super) struct Open {
     /// What was counted already.
     events: u64,
     bytes: u64,
-    cpu: u64,
+    /// The account of the connection, from which the CPU time for the answer is taken. `None` if
+    /// it is not measured.
+    cpu: Option<Arc<CpuAccount>>,
     /// When the answer began, in hundredths of a second after the start of the bill.
     opened: u32,
     /// True if a cache answers, so that what is delivered is saved.
@@ -76,7 +77,7 @@ pub(super) struct Open {
 impl Open {
     pub(super) fn new(
         (client, operation): (Arc<Client>, Arc<OperationName>),
-        answer: Arc<dyn OpenAnswer>,
+        (answer, cpu): (Arc<dyn OpenAnswer>, Option<Arc<CpuAccount>>),
         is_hit: bool,
         at: Duration,
     ) -> Self {
@@ -86,7 +87,7 @@ impl Open {
             answer,
             events: 0,
             bytes: 0,
-            cpu: 0,
+            cpu,
             opened: hundredths(at),
             is_hit,
         }
@@ -104,11 +105,11 @@ impl Open {
     pub(super) fn uncounted(&mut self, progress: &Progress) -> Counts {
         let events = take_more(&mut self.events, progress.events);
         let bytes = take_more(&mut self.bytes, progress.bytes);
-        let cpu = take_more(&mut self.cpu, nanos(progress.cpu));
+        let cpu = self.cpu.as_ref().map_or(Duration::ZERO, |cpu| cpu.take());
         let mut counts = Counts::default()
             .with(Count::Events, events)
             .with(Count::Bytes, bytes)
-            .with(Count::Cpu, cpu);
+            .with(Count::Cpu, nanos(cpu));
         if self.is_hit && events > 0 {
             add_saved(&mut counts, &estimate::events(events, bytes));
         }
@@ -169,7 +170,12 @@ mod tests {
             selector: SelectorClass::None,
         };
         let names = (Arc::new(client), Arc::new(OperationName::new(2, operation)));
-        Open::new(names, Arc::new(Silent), is_hit, Duration::from_secs(100))
+        Open::new(
+            names,
+            (Arc::new(Silent), None),
+            is_hit,
+            Duration::from_secs(100),
+        )
     }
 
     #[test]
@@ -194,6 +200,20 @@ mod tests {
         assert_eq!(sum.get(Count::Bytes), 700);
         assert_eq!(sum.get(Count::SavedEvents), 6);
         assert!(open.uncounted(&progress(6, 700)).is_zero());
+    }
+
+    #[test]
+    fn the_cpu_time_of_the_connection_is_taken_once() {
+        let account = Arc::new(CpuAccount::default());
+        let mut open = Open {
+            cpu: Some(Arc::clone(&account)),
+            ..open("watch", true)
+        };
+        account.add(Duration::from_nanos(7));
+        for expected in [7, 0] {
+            let counts = open.uncounted(&Progress::default());
+            assert_eq!(counts.get(Count::Cpu), expected);
+        }
     }
 
     #[test]

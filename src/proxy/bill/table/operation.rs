@@ -1,10 +1,11 @@
 //! Operation: what a request does with which objects.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// How a request selects objects. With several conditions, the class is the first one in this list
 /// that applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SelectorClass {
     /// A shard (`shardSelector`).

@@ -153,6 +153,13 @@ impl Shard {
         usages.collect()
     }
 
+    /// Returns the names of the users that have rows. A user may have several.
+    pub(super) fn users(&self) -> Vec<String> {
+        let rows = self.clients.values().iter();
+        let users = rows.map(|row| row.client.user.clone());
+        users.filter(|user| !user.is_empty()).collect()
+    }
+
     /// Returns the counts of clients without a row.
     pub(super) fn other(&self) -> &Counts {
         &self.other

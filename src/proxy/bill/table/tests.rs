@@ -152,6 +152,7 @@ fn an_open_watch_is_counted_while_it_is_open_and_once() {
     let handle = table.open(
         &entry("a", "watch", "pods"),
         Arc::clone(&delivered) as Arc<dyn OpenAnswer>,
+        None,
         start,
     );
     for (second, events, of_minute) in [(1, 5, 5), (1, 5, 5), (2, 7, 7), (119, 7, 0), (120, 9, 2)] {
@@ -205,7 +206,7 @@ fn ten_thousand_users_with_a_hundred_thousand_watches_have_bounded_memory() {
             "endpoints",
         ] {
             let entry = entry(&name, "watch", resource);
-            handles.push(table.open(&entry, Arc::clone(&answer), start));
+            handles.push(table.open(&entry, Arc::clone(&answer), None, start));
         }
     }
     table.settle(start);
@@ -255,7 +256,8 @@ fn threads_lose_no_count() {
                     let user = format!("user-{}", (request + number) % 100);
                     table.record(&entry(&user, "get", "pods"), start);
                     let delivered = Arc::new(Delivered(AtomicU64::new(3)));
-                    drop(table.open(&entry(&user, "watch", "pods"), delivered, start));
+                    let watch = entry(&user, "watch", "pods");
+                    drop(table.open(&watch, delivered, None, start));
                 }
             });
         }

@@ -62,6 +62,7 @@ pub(super) fn requests(settings: &Settings, web_pages: WebPageRules) -> server::
         shard_selectors: settings.cache.shard_selector,
         has_sessions: settings.cache.has_sessions(),
         has_cache_status: settings.listen.cache_status,
+        has_bill: settings.admin.bill,
         web_pages,
     }
 }

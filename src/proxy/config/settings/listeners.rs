@@ -85,6 +85,10 @@ pub(in crate::config) struct Admin {
     /// and count objects.
     #[schemars(extend("x-flag" = "--admin-insecure-expose-to-network BOOL"))]
     pub(in crate::config) insecure_expose_to_network: bool,
+    /// Count what each client uses and what the caches save the API server, for /admin/v1/bill and
+    /// /admin/v1/advice.
+    #[schemars(extend("x-page" = "bill.md"))]
+    pub(in crate::config) bill: bool,
     /// TLS for probes and metrics. Default: on loopback plain HTTP, elsewhere the certificate of the
     /// listener for clients.
     pub(in crate::config) tls: AdminTls,
@@ -128,6 +132,7 @@ impl Default for Admin {
         Self {
             address: "127.0.0.1:8002".to_owned(),
             insecure_expose_to_network: false,
+            bill: true,
             tls: AdminTls::default(),
         }
     }

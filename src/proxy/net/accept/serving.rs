@@ -22,6 +22,9 @@ pub struct ServingThreads {
 }
 
 impl ServingThreads {
+    /// The beginning of the threads' names.
+    pub const NAME: &'static str = "serve-";
+
     /// Starts `count` threads. Each thread also runs the future that `companion` returns on this
     /// thread.
     ///
@@ -53,7 +56,7 @@ impl ServingThreads {
                 runtime.shutdown_background();
             };
             thread::Builder::new()
-                .name(format!("serve-{index}"))
+                .name(format!("{}{index}", Self::NAME))
                 .spawn(run)?;
             Ok(handle)
         };

@@ -8,6 +8,7 @@ use hyper::rt::Executor;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
+use crate::bill::{CpuAccount, measured};
 use crate::ledger::Account;
 
 /// Ends the answer to a request: its HTTP/2 stream is reset, or its HTTP/1.1 connection is closed.
@@ -45,6 +46,8 @@ pub(in crate::net) struct StreamExecutor {
     /// The task of the request that has just been passed to the service. For a request, hyper calls
     /// the service, and then at once the executor with the request's stream.
     next: Arc<Mutex<Option<Arc<OnceLock<AbortHandle>>>>>,
+    /// The account that the tasks' CPU time is charged to; `None` if it is not measured.
+    cpu: Option<Arc<CpuAccount>>,
 }
 
 // === impl Abort ===
@@ -99,6 +102,14 @@ impl Answer {
 // === impl StreamExecutor ===
 
 impl StreamExecutor {
+    /// Creates an executor whose tasks are charged to `cpu`.
+    pub(in crate::net) fn charging(cpu: Option<Arc<CpuAccount>>) -> Self {
+        Self {
+            cpu,
+            ..Self::default()
+        }
+    }
+
     /// Returns the abort of the next stream that is executed.
     pub(in crate::net) fn abort_of_next(&self) -> Abort {
         let task = Arc::default();
@@ -116,7 +127,11 @@ where
         reason = "the task ends with its connection, which a drain waits for"
     )]
     fn execute(&self, stream: F) {
-        let task = tokio::spawn(stream);
+        let task = match &self.cpu {
+            // Boxed, because a future that wraps another one by value would be twice as large.
+            Some(cpu) => tokio::spawn(measured(Box::pin(stream), Arc::clone(cpu))),
+            None => tokio::spawn(stream),
+        };
         if let Some(next) = self.next.lock().take() {
             // The handle is set only here, and each cell is taken only once.
             let _ = next.set(task.abort_handle());

@@ -26,6 +26,7 @@ use super::answers::rescue;
 use super::filters::{WebPageRules, refusal_reason};
 use super::startup::{Started, Startup};
 use super::why::Why;
+use crate::bill::Bill;
 use crate::ledger::{Ledger, sample_kept};
 
 /// The answer to a request that needs an authorized caller, if the API server has not answered yet.
@@ -60,7 +61,7 @@ pub struct Admin {
 impl Admin {
     /// Creates the service for an admin listener. Readiness depends on `startup`, its informers and
     /// `shutdown`. A scrape renders `registry`, with the metrics of each informer added. The admin
-    /// API shows also the clients and the memory of `ledger`.
+    /// API shows also the clients and the memory of `ledger`, and the `bill` if there is one.
     ///
     /// `/metrics`, `/readyz?verbose` and the admin API are answered only if the request is not from
     /// a foreign web page by the rules `web_pages`. If callers are authenticated, they are also
@@ -70,6 +71,7 @@ impl Admin {
     pub fn new(
         startup: Startup,
         ledger: Ledger,
+        bill: Option<Arc<Bill>>,
         registry: Registry,
         shutdown: Shutdown,
         web_pages: WebPageRules,
@@ -81,7 +83,7 @@ impl Admin {
             }
         });
         Self {
-            api: Api::new(startup.clone(), ledger, shutdown.clone()),
+            api: Api::new(startup.clone(), ledger, bill, shutdown.clone()),
             startup,
             registry,
             scrapes: SharedRendering::new(),
@@ -253,7 +255,7 @@ mod tests {
         let shutdown = Shutdown::new(shutdown::Config::default());
         let ledger = Ledger::new(Limits::default());
         let (startup, registry) = (Startup::default(), Registry::new());
-        Admin::new(startup, ledger, registry, shutdown, web_pages)
+        Admin::new(startup, ledger, None, registry, shutdown, web_pages)
     }
 
     #[tokio::test(start_paused = true)]

@@ -150,11 +150,13 @@ mod tests {
                     trace_parent: Parent::of(&headers),
                 })),
                 trace: None,
+                cpu: None,
             },
             outcome,
             resource: None,
             caller: None,
             waits: Waits::default(),
+            read: None,
             status: StatusCode::OK,
             time_to_head: Duration::from_secs(1),
         }
@@ -206,6 +208,14 @@ mod tests {
             "userAgent": "a \"quoted\" agent",
         });
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_line_says_that_the_client_was_too_slow() {
+        let outcome = Outcome::Cache(Hit::default());
+        let found = parsed(&record("/api/v1/pods", outcome), End::TooSlow);
+        assert_eq!(found["end"], "failed");
+        assert_eq!(found["error"], "the client reads too slowly");
     }
 
     #[test]

@@ -10,10 +10,11 @@ use kubefan_core::body;
 use kubefan_core::body::Body;
 use tokio::time::Instant;
 
+use super::cached_read::CachedRead;
 use super::outcome::Outcome;
 use super::rescue::{ErrorFormat, Refused};
 use crate::identity::KnownCaller;
-use crate::ledger::{Charge, SnapshotAge};
+use crate::ledger::{Charge, SnapshotAge, WatchMeter};
 
 /// A response on its way through the filters.
 pub(in crate::server) struct Answer {
@@ -35,6 +36,22 @@ pub(in crate::server) struct Answer {
     pub(in crate::server) limited_units: usize,
     /// The charge that the body must own until it is dropped.
     pub(in crate::server) charge: Option<Charge>,
+    /// What a cache has put into the body.
+    pub(in crate::server) shown: Shown,
+    /// What the read of a cache means for the bill; `None` if no cache has answered, or if nothing
+    /// wants the record of the request.
+    pub(in crate::server) read: Option<CachedRead>,
+    /// What the answer delivers, if it is a watch of a cache.
+    pub(in crate::server) meter: Option<Arc<WatchMeter>>,
+}
+
+/// What a cache has put into the body of an answer to a GET or LIST.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// The objects of a list; 0 for a GET.
+    pub(crate) objects: u64,
+    /// The bytes of the body, before it is indented or compressed.
+    pub(crate) bytes: u64,
 }
 
 /// How long the stages for a read from a cache took, as far as they were completed.
@@ -94,6 +111,9 @@ impl From<Response<Body>> for Answer {
             has_compressor: false,
             limited_units: 0,
             charge: None,
+            shown: Shown::default(),
+            read: None,
+            meter: None,
         }
     }
 }

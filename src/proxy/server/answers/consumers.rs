@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::record::{Ended, Record};
-use super::{access_log, audit, spans};
+use super::{access_log, audit, bill, spans};
+use crate::bill::{Bill, OpenHandle};
+use crate::ledger::WatchMeter;
 use crate::line_log::LineLog;
 use crate::traces::Traces;
 
@@ -13,33 +17,49 @@ pub(crate) struct Consumers {
     pub(crate) audit: Option<Arc<LineLog>>,
     pub(crate) access_log: Option<Arc<LineLog>>,
     pub(crate) traces: Option<Traces>,
+    pub(crate) bill: Option<Arc<Bill>>,
 }
 
 impl Consumers {
-    /// Returns true if there is a log, so that records need to be held.
-    pub(in crate::server) fn have_logs(&self) -> bool {
-        self.audit.is_some() || self.access_log.is_some()
+    /// Returns true if no record is wanted, so that none needs to be held.
+    pub(in crate::server) fn are_none(&self) -> bool {
+        self.bill.is_none() && !self.have_logs()
     }
 
     /// Returns true if `record` is wanted when its answer has ended.
     pub(in crate::server) fn want(&self, record: &Record) -> bool {
-        self.access_log.is_some()
+        self.bill.is_some()
+            || self.access_log.is_some()
             || record.arrival.trace.is_some()
             || self.audit.is_some() && audit::is_audited(record)
     }
 
-    /// Is called when the head of the answer is known.
-    pub(super) fn began(&self, record: &Record) {
+    /// Returns true if there are logs: they need all of a record until the answer has ended.
+    pub(in crate::server) fn have_logs(&self) -> bool {
+        self.audit.is_some() || self.access_log.is_some()
+    }
+
+    /// Is called when the head of the answer is known. If the answer is a watch, the bill asks
+    /// `meter` what it has delivered, until the returned value is dropped.
+    pub(super) fn began(
+        &self,
+        record: &Record,
+        meter: Option<&Arc<WatchMeter>>,
+    ) -> Option<OpenHandle> {
         if let Some(log) = &self.audit {
             audit::began(log, record);
         }
         if let Some(trace) = &record.arrival.trace {
             spans::began(trace, record);
         }
+        let (owner, meter) = (self.bill.as_ref()?, meter?.clone());
+        let (entry, cpu) = (bill::entry(record, None), record.arrival.cpu.clone());
+        Some(owner.open(&entry, meter, cpu, Instant::now()))
     }
 
-    /// Is called when the answer has ended.
-    pub(super) fn ended(&self, record: &Record, ended: &Ended) {
+    /// Is called when the answer has ended. `was_open` is true if [`Consumers::began`] has returned
+    /// a value for it.
+    pub(super) fn ended(&self, record: &Record, ended: &Ended, was_open: bool) {
         if let Some(log) = &self.audit {
             audit::ended(log, record);
         }
@@ -48,6 +68,9 @@ impl Consumers {
         }
         if let Some(trace) = &record.arrival.trace {
             spans::ended(trace, record, ended);
+        }
+        if let Some(owner) = self.bill.as_ref().filter(|_| !was_open) {
+            owner.record(&bill::entry(record, Some(ended)), Instant::now());
         }
     }
 

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 
 use super::consumers::Consumers;
 use super::record::{End, Ended, Record};
-use crate::ledger::Charge;
+use crate::bill::OpenHandle;
+use crate::ledger::{Charge, WatchMeter};
 
 /// The end of one answer. When its last owner drops it, the record goes to its consumers. Its owner
 /// is the body of the answer, or the task of an upgraded connection.
@@ -22,8 +23,12 @@ pub(in crate::server) struct Ending {
 
 #[derive(Default)]
 struct State {
-    /// Set when the head of the answer is known, if a consumer wants the record.
-    record: Option<Record>,
+    /// Set when the head of the answer is known, if a consumer wants the record at the end. Boxed,
+    /// because an open watch needs none for the bill alone.
+    record: Option<Box<Record>>,
+    /// The answer in the bill, if it is a watch. It is dropped after the body, which counts its last
+    /// events when it is dropped.
+    open: Option<OpenHandle>,
     bytes: u64,
     end: Option<End>,
 }
@@ -42,6 +47,8 @@ struct Counted {
     /// The length of all of the body, if it is known.
     length: Option<u64>,
     bytes: u64,
+    /// Gets the bytes of a watch.
+    meter: Option<Arc<WatchMeter>>,
     end: Option<End>,
 }
 
@@ -54,15 +61,25 @@ impl Ending {
         }
     }
 
-    /// Makes the consumers get `record` at the end.
-    pub(in crate::server) fn begin(&self, record: Record) {
-        self.consumers.began(&record);
-        self.state.lock().record = Some(record);
+    /// Makes the consumers get `record` at the end. `meter` is that of the answer if it is a watch.
+    pub(in crate::server) fn begin(&self, record: Record, meter: Option<&Arc<WatchMeter>>) {
+        let open = self.consumers.began(&record, meter);
+        let is_needed = open.is_none() || self.consumers.have_logs();
+        let record = is_needed.then(|| Box::new(record));
+        let mut state = self.state.lock();
+        state.record = record;
+        state.open = open;
     }
 
     /// Notes why the answer ends, unless another reason was noted before.
     pub(in crate::server) fn note(&self, end: End) {
         self.state.lock().end.get_or_insert(end);
+    }
+
+    /// Returns why the answer ends, if that was noted.
+    #[cfg(test)]
+    pub(in crate::server) fn noted(&self) -> Option<End> {
+        self.state.lock().end.clone()
     }
 
     /// Notes the bytes that were sent.
@@ -73,7 +90,12 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let State { record, bytes, end } = std::mem::take(self.state.get_mut());
+        let State {
+            record,
+            open,
+            bytes,
+            end,
+        } = std::mem::take(self.state.get_mut());
         let Some(record) = record else {
             return;
         };
@@ -82,16 +104,17 @@ impl Drop for Ending {
             lasted: record.arrival.began.elapsed(),
             end: end.unwrap_or(End::Complete),
         };
-        self.consumers.ended(&record, &ended);
+        self.consumers.ended(&record, &ended, open.is_some());
     }
 }
 
-/// Makes the body of `response` own `charge`, and count what is sent for `ending`. Without both it
-/// returns `response` unchanged.
+/// Makes the body of `response` own `charge`, and count what is sent for `ending`, and for `meter`
+/// if there is an ending. Without charge and ending it returns `response` unchanged.
 pub(in crate::server) fn sending(
     response: Response<Body>,
     charge: Option<Charge>,
     ending: Option<Arc<Ending>>,
+    meter: Option<Arc<WatchMeter>>,
 ) -> Response<Body> {
     if charge.is_none() && ending.is_none() {
         return response;
@@ -102,6 +125,7 @@ pub(in crate::server) fn sending(
             ending,
             length,
             bytes: 0,
+            meter,
             end: None,
         })
     });
@@ -118,7 +142,12 @@ impl BodyGuard for Sending {
             return;
         };
         match next {
-            Some(Ok(frame)) => counted.bytes += frame.data_ref().map_or(0, Bytes::len) as u64,
+            Some(Ok(frame)) => {
+                counted.bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
+                if let Some(meter) = &counted.meter {
+                    meter.set_bytes(counted.bytes);
+                }
+            }
             Some(Err(error)) => counted.end = Some(End::Failed(error.to_string())),
             None => {
                 counted.end.get_or_insert(End::Complete);
@@ -127,32 +156,28 @@ impl BodyGuard for Sending {
     }
 
     fn body_dropped(&mut self, is_complete: impl FnOnce() -> bool) {
-        let Some(counted) = self.counted.take() else {
+        // The ending itself is dropped after the body, with this guard.
+        let Some(counted) = &mut self.counted else {
             return;
         };
-        let Counted {
-            ending,
-            length,
-            bytes,
-            end,
-        } = *counted;
         // The HTTP library does not ask for more after the announced length.
-        let has_all = length == Some(bytes) || is_complete();
+        let has_all = counted.length == Some(counted.bytes) || is_complete();
         let otherwise = if has_all {
             End::Complete
         } else {
             End::ClientGone
         };
-        ending.sent(bytes);
-        ending.note(end.unwrap_or(otherwise));
+        counted.ending.sent(counted.bytes);
+        counted.ending.note(counted.end.take().unwrap_or(otherwise));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::sync::Weak;
 
-    use futures_util::{FutureExt, stream};
+    use futures_util::{FutureExt, StreamExt, stream};
     use http_body_util::{BodyExt, StreamBody};
     use kubefan_core::body;
 
@@ -161,7 +186,7 @@ mod tests {
     /// Sends the frames of a body, up to `most` of them, and returns what was noted at its end.
     fn sent(body: Body, most: usize) -> (u64, Option<End>) {
         let ending = Arc::new(Ending::new(Consumers::default()));
-        let response = sending(Response::new(body), None, Some(Arc::clone(&ending)));
+        let response = sending(Response::new(body), None, Some(Arc::clone(&ending)), None);
         let mut body = response.into_body();
         for _ in 0..most {
             if body.frame().now_or_never().flatten().is_none() {
@@ -197,11 +222,46 @@ mod tests {
         }
     }
 
+    /// Counts an event when it is dropped, if the ending exists.
+    struct LastEvent {
+        meter: Arc<WatchMeter>,
+        ending: Weak<Ending>,
+    }
+
+    impl Drop for LastEvent {
+        fn drop(&mut self) {
+            let events = u64::from(self.ending.strong_count() > 0);
+            self.meter.add_events(events);
+        }
+    }
+
+    #[test]
+    fn a_meter_gets_the_bytes_and_the_ending_is_dropped_after_the_body() {
+        let meter = Arc::new(WatchMeter::default());
+        let ending = Arc::new(Ending::new(Consumers::default()));
+        let weak = Arc::downgrade(&ending);
+        let last = LastEvent {
+            meter: Arc::clone(&meter),
+            ending: Weak::clone(&weak),
+        };
+        let frames = [Ok::<_, io::Error>(Frame::data(Bytes::from("four")))];
+        // The stream holds the value until the body is dropped.
+        let frames = stream::iter(frames).inspect(move |_| assert!(last.ending.strong_count() > 0));
+        let response = Response::new(body::boxed(StreamBody::new(frames)));
+        let response = sending(response, None, Some(ending), Some(Arc::clone(&meter)));
+        let mut body = response.into_body();
+        assert!(body.frame().now_or_never().flatten().is_some());
+        assert_eq!((meter.bytes(), meter.events()), (4, 0));
+        drop(body);
+        assert_eq!(meter.events(), 1);
+        assert_eq!(weak.strong_count(), 0);
+    }
+
     #[test]
     fn the_first_reason_for_an_end_counts() {
         let ending = Ending::new(Consumers::default());
         ending.note(End::RightLost);
         ending.note(End::Complete);
-        assert_eq!(ending.state.lock().end, Some(End::RightLost));
+        assert_eq!(ending.noted(), Some(End::RightLost));
     }
 }

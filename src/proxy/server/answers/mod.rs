@@ -4,7 +4,9 @@
 mod access_log;
 pub(super) mod answer;
 mod audit;
+mod bill;
 pub(super) mod cache_status;
+pub(super) mod cached_read;
 pub(super) mod consumers;
 pub(super) mod ending;
 pub(super) mod held;

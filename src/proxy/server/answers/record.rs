@@ -16,7 +16,9 @@ use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
 use super::answer::Waits;
+use super::cached_read::CachedRead;
 use super::outcome::Outcome;
+use crate::bill::CpuAccount;
 use crate::identity::{KnownCaller, User};
 use crate::server::request::RequestInfo;
 use crate::traces::{Parent, RequestTrace};
@@ -42,6 +44,8 @@ pub(in crate::server) struct Arrival {
     pub(in crate::server) headers: Option<Box<LoggedHeaders>>,
     /// Set if the request is recorded.
     pub(in crate::server) trace: Option<Arc<RequestTrace>>,
+    /// The CPU time of the connection; `None` if it is not measured.
+    pub(in crate::server) cpu: Option<Arc<CpuAccount>>,
 }
 
 /// Headers of a request that are only logged. Clients can write anything there.
@@ -62,6 +66,8 @@ pub(in crate::server) struct Record {
     /// The caller, if kubefan has determined its user.
     pub(in crate::server) caller: Option<Arc<KnownCaller>>,
     pub(in crate::server) waits: Waits,
+    /// What the read of a cache means for the bill; `None` if no cache has answered.
+    pub(in crate::server) read: Option<CachedRead>,
     /// The status that the client gets.
     pub(in crate::server) status: StatusCode,
     /// From the arrival to the head of the answer.
@@ -90,8 +96,9 @@ pub(in crate::server) enum End {
     ClientGone,
     /// kubefan ended it because its caller has lost the right to it.
     RightLost,
-    /// It failed, as the text says: the client was too slow, memory was short, or the API server
-    /// broke off its answer.
+    /// kubefan broke it off, because its client read too slowly.
+    TooSlow,
+    /// It failed, as the text says: memory was short, or the API server broke off its answer.
     Failed(String),
 }
 
@@ -110,13 +117,14 @@ impl End {
             Self::Complete => "complete",
             Self::ClientGone => "client_gone",
             Self::RightLost => "right_lost",
-            Self::Failed(_) => "failed",
+            Self::TooSlow | Self::Failed(_) => "failed",
         }
     }
 
     /// Returns the error; empty if the answer did not fail.
     pub(in crate::server) fn error(&self) -> &str {
         match self {
+            Self::TooSlow => "the client reads too slowly",
             Self::Failed(error) => error,
             Self::Complete | Self::ClientGone | Self::RightLost => "",
         }

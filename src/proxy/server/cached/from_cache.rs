@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Response;
+use http_body::Body as _;
 use kubefan_core::api::Status;
+use kubefan_core::body::Body;
 use kubefan_core::cache::group_weight;
 use kubefan_core::informer::{Informer, InformerSet, LiveRestMapper, ProofRequest};
 use kubefan_core::shutdown::Shutdown;
@@ -11,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::acquire::acquire;
 use super::collection::Collection;
+use super::cost::cached_read;
 use super::miss::{CacheAnswer, Miss};
 use super::prove::{ProofResult, prove};
 use super::read;
@@ -19,7 +23,7 @@ use crate::identity::{AccessControl, Caller, Verdict};
 use crate::ledger::{Charge, MemoryKind, Short};
 use crate::limit::Limit;
 use crate::server::access::{verdict, warned};
-use crate::server::answers::answer::{Answer, Waits};
+use crate::server::answers::answer::{Answer, Shown, Waits};
 use crate::server::answers::held::Held;
 use crate::server::answers::outcome::{Hit, Outcome, UsedProof};
 use crate::server::answers::spans;
@@ -116,11 +120,13 @@ impl Caches {
         let verdict = prepared.verdict;
         let seat = self.in_flight.take(&exchange.info, &exchange.holder())?;
         let delivery = self.delivery(exchange, read, handshake.is_some());
+        let informer = Arc::clone(&prepared.informer);
         let answer = match in_time(deadline, self.answer(read, prepared, &delivery)).await {
             Ok(answer) => answer,
             Err(Miss::Absent(status)) => {
                 let response = warned(exchange.errors.respond(&status), Some(verdict));
-                return Ok(Answer::from(response).with_outcome(outcome));
+                let absent = absent(response).with_outcome(outcome);
+                return Ok(self.with_cost(exchange, read, &informer, absent));
             }
             Err(miss) => return Err(miss),
         };
@@ -131,7 +137,8 @@ impl Caches {
             Some(handshake) => Some((handshake, charge_websocket(&exchange.client)?)),
             None => None,
         };
-        let mut answer = answer.with_outcome(outcome);
+        let answer = answer.with_outcome(outcome);
+        let mut answer = self.with_cost(exchange, read, &informer, answer);
         let response = warned(answer.response, Some(verdict));
         let held = Held {
             seat,
@@ -143,10 +150,32 @@ impl Caches {
         answer.response = held.by(response);
         if let Some(websocket) = websocket {
             let limits = (read.watch_timeout(), self.write_timeout);
-            let watch = answer.response;
+            let watch = (answer.response, answer.meter.clone());
             answer.response = over_websocket(websocket, exchange, watch, limits, &self.shutdown);
         }
         Ok(answer)
+    }
+
+    /// Adds to `answer`, which the cache of `informer` has made, what it would have cost the API
+    /// server. Does nothing if nothing wants the record of the request.
+    fn with_cost(
+        &self,
+        exchange: &Exchange,
+        read: &Read,
+        informer: &Informer,
+        answer: Answer,
+    ) -> Answer {
+        if exchange.ending.is_none() {
+            return answer;
+        }
+        let query = exchange.request.uri().query().unwrap_or_default();
+        let (shown, minor) = (answer.shown, self.rest_mapper.server_minor());
+        let made = (shown, answer.limited_units);
+        let read = cached_read((read, query), informer.reader(), made, minor);
+        Answer {
+            read: Some(read),
+            ..answer
+        }
     }
 
     /// Returns why no cache answers `read`: it is refused with `status` if `caller` may do the
@@ -299,6 +328,15 @@ impl Caches {
         let chunks = compresses.then_some(&self.initial_chunks);
         let (representation, lists) = (read.representation, &self.gzip_cache);
         Delivery::of(exchange, representation, is_websocket, lists, chunks)
+    }
+}
+
+/// Returns the answer with the `response` that an object does not exist.
+fn absent(response: Response<Body>) -> Answer {
+    let bytes = response.body().size_hint().exact().unwrap_or_default();
+    Answer {
+        shown: Shown { objects: 0, bytes },
+        ..response.into()
     }
 }
 

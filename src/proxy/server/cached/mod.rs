@@ -3,6 +3,7 @@
 mod acquire;
 pub(super) mod authoritative;
 pub(super) mod collection;
+mod cost;
 pub(super) mod dry_run;
 pub(super) mod from_cache;
 pub(super) mod miss;

@@ -36,7 +36,7 @@ pub use watch_body::without_jitter;
 pub(crate) use watch_body::{WatchBody, WatchSource};
 pub(super) use websocket::{charge_websocket, over_websocket};
 
-use super::answers::answer::Answer;
+use super::answers::answer::{Answer, Shown};
 use super::answers::rescue;
 use super::cached::collection::Collection;
 use super::decide::WatchTerms;
@@ -151,24 +151,27 @@ impl<'a> Delivery<'a> {
         self.gzip_cache?.get(key, self.account.as_ref())
     }
 
-    /// Returns the answer with the list in `chunks`. If the client accepts gzip, a long list with
+    /// Returns the answer with the list in `chunks`, which shows `shown`, and has a next page if
+    /// `has_more` is true. If the client accepts gzip, a long list with
     /// a `key` is compressed once, and all requests with an equal key share the result.
     pub(super) fn list(
         &self,
         key: Option<ListKey>,
         chunks: Chunks<ListParts<ListBodies>>,
-        has_more: bool,
+        (has_more, shown): (bool, Shown),
     ) -> Answer {
-        match (self.gzip_cache, key) {
+        let answer = match (self.gzip_cache, key) {
             (Some(gzip_cache), Some(key)) if chunks.is_long() => {
-                let list = gzip_cache.compress(key, chunks, has_more, self.account.as_ref());
+                let account = self.account.as_ref();
+                let list = gzip_cache.compress(key, chunks, (has_more, shown), account);
                 Answer {
                     has_compressor: list.has_compressor,
                     ..self.compressed(list.body).into()
                 }
             }
             _ => self.answer(chunks).into(),
-        }
+        };
+        Answer { shown, ..answer }
     }
 
     /// Returns the response with `body`, which is gzip already.

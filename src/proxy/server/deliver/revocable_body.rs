@@ -19,6 +19,8 @@ use super::chunk_size::ChunkSize;
 use super::{PolledFrame, chunk_size};
 use crate::ledger::{Account, Charge, MinimumRate, Pace, Registration, Revoke, SnapshotAge};
 use crate::net::Abort;
+use crate::server::answers::ending::Ending;
+use crate::server::answers::record::End;
 
 /// After a reader has taken nothing for this time, the API server is assumed to have sent all that
 /// it may send.
@@ -53,6 +55,8 @@ pub(crate) struct BodyReader<'a> {
     pub has_minimum_rate: bool,
     /// Ends the answer if the HTTP library does not poll the body; `None` if nothing can.
     pub abort: Option<Abort>,
+    /// Notes that the reader was too slow; `None` if nothing wants to know that.
+    pub(in crate::server) ending: Option<Arc<Ending>>,
 }
 
 /// The rest of a body, and the state of its reader.
@@ -68,6 +72,7 @@ struct Waiting {
     /// Bytes that the producer may have sent while the reader takes nothing.
     window: u64,
     abort: Option<Abort>,
+    ending: Option<Arc<Ending>>,
 }
 
 /// The charges of a body and its chunks. The HTTP library may hold chunks after it has dropped the
@@ -112,6 +117,7 @@ impl RevocableBody {
             task: None,
             window: reader.window,
             abort: reader.abort,
+            ending: reader.ending,
         });
         let charges = Charges {
             _stream: reader.stream,
@@ -229,6 +235,14 @@ impl Revoke for Revocable<Waiting> {
         if let Some(abort) = abort {
             abort.abort();
         }
+    }
+
+    fn revoke_slow(&self) {
+        let ending = self.with(|waiting| waiting.ending.clone()).flatten();
+        if let Some(ending) = ending {
+            ending.note(End::TooSlow);
+        }
+        Revoke::revoke(self);
     }
 
     fn is_too_slow(&self, now: Instant, rate: MinimumRate) -> bool {

@@ -148,9 +148,13 @@ impl WatchBody {
         }
     }
 
-    /// Holds `listed`, and records in it now and then which events were fetched.
+    /// Holds `listed`, and notes in its meter, once for each wake, what was sent and fetched.
     pub(crate) fn listed(mut self, listed: Option<ListedWatch>) -> Self {
         self.listed = listed;
+        // It may have been opened after the events that its client needs had been dropped.
+        if matches!(self.state, State::Last(_)) {
+            self.note_expired();
+        }
         self
     }
 
@@ -191,6 +195,7 @@ impl WatchBody {
             match item {
                 None => self.state = State::Ended,
                 Some(WatchItem::Expired(expired)) => {
+                    self.note_expired();
                     self.state = State::Last(expired_frame(&self.encoder, expired));
                 }
                 Some(item) => {
@@ -214,6 +219,7 @@ impl WatchBody {
                 Some(self.bookmark_frame(at, false))
             }
             Some(BridgeItem::Expired(status)) => {
+                self.note_expired();
                 self.state = State::Last(self.encoder.error(&status));
                 None
             }
@@ -276,10 +282,17 @@ impl WatchBody {
             requested: ResourceVersion::ZERO,
             oldest: self.collection.reader().applied().unwrap_or_default(),
         };
+        self.note_expired();
         self.clear_leftover();
         self.has_initial = false;
         self.registration = None;
         self.state = State::Last(expired_frame(&self.encoder, expired));
+    }
+
+    fn note_expired(&self) {
+        if let Some(listed) = &self.listed {
+            listed.meter().set_expired();
+        }
     }
 
     fn clear_leftover(&mut self) {
@@ -402,8 +415,16 @@ impl WatchBody {
         if let Some(informer) = self.collection.informer() {
             informer.count_sent(events);
         }
-        if let (Some(listed), State::Streaming(stream)) = (&mut self.listed, &self.state) {
-            listed.record(stream);
+        self.note_sent(events);
+        if let (Some(listed), State::Streaming(stream)) = (&self.listed, &self.state) {
+            listed.meter().record(stream);
+        }
+    }
+
+    /// Notes in the meter of the watch that `events` events were sent.
+    pub(super) fn note_sent(&self, events: u64) {
+        if let Some(listed) = &self.listed {
+            listed.meter().add_events(events);
         }
     }
 

@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, O
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::{WebSocketStream, tungstenite};
 
-use crate::ledger::{Account, Charge, GrowingCharge, MemoryKind, Short, closed};
+use crate::ledger::{Account, Charge, GrowingCharge, MemoryKind, Short, WatchMeter, closed};
 use crate::net::{ClientHandle, ServedSocket, Transport};
 use crate::server::answers::ending::sending;
 use crate::server::request::{Exchange, Handshake};
@@ -59,13 +59,13 @@ pub(in crate::server) fn charge_websocket(client: &ClientHandle) -> Result<Optio
 }
 
 /// Upgrades the connection of `exchange`, and sends the body of `watch` over it in a task, which
-/// holds `charge`. `timeout` is that of the watch. The task ends if the client takes no byte for
-/// `write_timeout`. Returns the response that grants the upgrade, or `watch` itself if the
-/// connection can't be upgraded.
+/// holds `charge`. `meter` gets the bytes that are sent. `timeout` is that of the watch. The task
+/// ends if the client takes no byte for `write_timeout`. Returns the response that grants the
+/// upgrade, or `watch` itself if the connection can't be upgraded.
 pub(in crate::server) fn over_websocket(
     (handshake, charge): (Handshake, Option<Charge>),
     exchange: &mut Exchange,
-    watch: Response<Body>,
+    (watch, meter): (Response<Body>, Option<Arc<WatchMeter>>),
     (timeout, write_timeout): (Option<Duration>, Duration),
     shutdown: &Shutdown,
 ) -> Response<Body> {
@@ -76,7 +76,7 @@ pub(in crate::server) fn over_websocket(
     let payer = account.clone();
     let until_stuck = until_stuck(timeout, shutdown);
     let framing = Framing::of(watch.headers());
-    let events = sending(watch, None, exchange.ending.clone()).into_body();
+    let events = sending(watch, None, exchange.ending.clone(), meter).into_body();
     shutdown.spawn(async move {
         match upgrade.await {
             Ok(connection) => tokio::select! {

@@ -10,6 +10,7 @@ use kubefan_core::{body, upstream};
 use crate::ledger::{Account, Charge, MemoryKind, Short};
 use crate::net::Abort;
 use crate::server::answers::answer::Answer;
+use crate::server::answers::ending::Ending;
 use crate::server::answers::outcome::Outcome;
 use crate::server::deliver::{BodyReader, COMPRESSOR_BYTES, RevocableBody};
 use crate::server::request::{Exchange, Verb};
@@ -42,7 +43,7 @@ pub(super) async fn charge<F: Future<Output = Answer>>(
     let Some(account) = exchange.client.account.clone() else {
         return next(exchange).await;
     };
-    let abort = exchange.client.abort.clone();
+    let end = (exchange.client.abort.clone(), exchange.ending.clone());
     let requested = Requested {
         is_watch: exchange.info.verb == Verb::Watch,
         is_long_running: exchange.info.is_long_running(),
@@ -59,7 +60,7 @@ pub(super) async fn charge<F: Future<Output = Answer>>(
     let errors = exchange.errors.clone();
     let mut answer = next(exchange).await;
     drop(body);
-    if let Err(short) = charge_answer(&mut answer, &account, charges, requested, abort) {
+    if let Err(short) = charge_answer(&mut answer, &account, charges, requested, end) {
         let Answer {
             response, outcome, ..
         } = Answer::refused(&errors, &short.into());
@@ -92,7 +93,8 @@ fn charges_of(account: &Arc<Account>, head: u64) -> Result<(Charge, Charge), Sho
     Ok((stream, chunks))
 }
 
-/// Makes the body of `answer` own the charges, or gives them to `answer`.
+/// Makes the body of `answer` own the charges, or gives them to `answer`. A body that the ledger
+/// drops ends with `abort`, and notes in `ending` if its reader was too slow.
 ///
 /// # Errors
 /// If the account has no room for what the answer holds.
@@ -101,7 +103,7 @@ fn charge_answer(
     account: &Arc<Account>,
     (stream, chunks): (Charge, Charge),
     requested: Requested,
-    abort: Option<Abort>,
+    (abort, ending): (Option<Abort>, Option<Arc<Ending>>),
 ) -> Result<(), Short> {
     let is_forwarded = matches!(answer.outcome, Outcome::Forwarded(_));
     let is_refused = matches!(answer.outcome, Outcome::KeptRefusal | Outcome::Rejected(_));
@@ -131,6 +133,7 @@ fn charge_answer(
         window: if is_forwarded { window } else { 0 },
         has_minimum_rate: !requested.is_long_running || is_refused,
         abort,
+        ending,
     };
     let revocable = |body| body::boxed(RevocableBody::new(body, reader));
     answer.replace(|response| response.map(revocable));
@@ -183,7 +186,7 @@ mod tests {
             }
         };
         let answer = charge(exchange(account, path, body::empty()), next).await;
-        sending(answer.response, answer.charge, None)
+        sending(answer.response, answer.charge, None, None)
     }
 
     fn used(ledger: &Ledger, kind: MemoryKind) -> u64 {

@@ -13,12 +13,13 @@ use prometheus::proto::Metric;
 use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Instant;
 
+use crate::ledger::WatchMeter;
 use crate::server::answers::answer::Answer;
 use crate::server::answers::cache_status;
 use crate::server::answers::consumers::Consumers;
 use crate::server::answers::ending::{Ending, sending};
 use crate::server::answers::record::{Arrival, LoggedHeaders, Record};
-use crate::server::request::Exchange;
+use crate::server::request::{Exchange, Verb};
 use crate::traces::Parent;
 
 const AUDIT_ID: &str = "audit-id";
@@ -135,7 +136,7 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
 ) -> Response<Body> {
     let consumers = &records.consumers;
     let arrival = arrival(&mut exchange, consumers);
-    let is_held = arrival.headers.is_some() || arrival.trace.is_some();
+    let is_held = !consumers.are_none() || arrival.trace.is_some();
     let ending = is_held.then(|| Arc::new(Ending::new(consumers.clone())));
     exchange.ending = ending.clone();
     let answer = next(exchange).await;
@@ -146,6 +147,8 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
         caller,
         waits,
         charge,
+        read,
+        meter,
         ..
     } = answer;
     let record = Record {
@@ -156,6 +159,7 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
         resource,
         caller,
         waits,
+        read,
     };
     records.metrics.observe(&record);
     log(&record);
@@ -165,18 +169,27 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
         cache_status::append(response.headers_mut(), record.outcome);
     }
     let mut ending = ending.filter(|_| consumers.want(&record));
+    let meter = meter_of(&record, meter);
     if let Some(ending) = &ending {
-        ending.begin(record);
+        ending.begin(record, meter.as_ref());
     }
     // The task of an upgraded connection owns the ending, too. It outlives the empty body.
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         ending = None;
     }
-    sending(response, charge, ending)
+    sending(response, charge, ending, meter)
+}
+
+/// Returns the meter of the answer if it is a watch that has begun: that of the cache that answers
+/// it, or a new one that counts only bytes.
+fn meter_of(record: &Record, of_cache: Option<Arc<WatchMeter>>) -> Option<Arc<WatchMeter>> {
+    let has_begun = record.status.is_success() || record.status == StatusCode::SWITCHING_PROTOCOLS;
+    let is_watch = record.arrival.info.verb == Verb::Watch;
+    (is_watch && has_begun).then(|| of_cache.unwrap_or_default())
 }
 
 /// Notes what is known of the request of `exchange`, and gives it an audit ID. Decides whether the
-/// request is recorded.
+/// request is recorded. What only some consumers need is noted only for them.
 fn arrival(exchange: &mut Exchange, consumers: &Consumers) -> Arrival {
     let began = Instant::now();
     let audit_id = audit_id(&mut exchange.request);
@@ -204,6 +217,11 @@ fn arrival(exchange: &mut Exchange, consumers: &Consumers) -> Arrival {
         time: Timestamp::now(),
         headers,
         trace,
+        cpu: exchange
+            .client
+            .cpu
+            .clone()
+            .filter(|_| consumers.bill.is_some()),
     }
 }
 

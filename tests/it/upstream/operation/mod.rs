@@ -4,6 +4,7 @@ mod access_log;
 mod admin;
 mod admin_api;
 mod bad_input;
+mod bill;
 mod chart;
 mod deploy;
 mod discovery;

@@ -279,3 +279,28 @@ fn bytes_are_released() {
     assert_eq!((store.len(), store.bytes()), (0, 0));
     assert_eq!((clone.len(), clone.bytes()), (1, one));
 }
+
+#[test]
+fn without_a_key_and_an_index_a_list_examines_all() {
+    let mut store = Store::new(&config());
+    store.insert(Arc::new(object("a/x", "u", 1, "web")));
+    let mut other_label = with_label("web");
+    other_label.labels.requirements[0].key = "tier".to_owned();
+    let of_namespace = Selection {
+        namespace: Some("a".to_owned()),
+        ..other_label.clone()
+    };
+    for (selection, expected) in [
+        (Selection::default(), false),
+        (in_namespace("a"), false),
+        (with_label("web"), false),
+        (other_label, true),
+        (of_namespace, false),
+        (with_field(Field::Value(0), true, "web"), false),
+        (with_field(Field::Value(0), false, "web"), true),
+        (with_field(Field::Name, true, "x"), false),
+        (with_field(Field::Namespace, true, "a"), false),
+    ] {
+        assert_eq!(store.examines_all(&selection), expected, "{selection:?}");
+    }
+}

@@ -39,6 +39,7 @@ use sources::Sources;
 use super::authorization::METRICS;
 use super::shared_rendering::SharedRendering;
 use super::why::NAME as WHY;
+use crate::bill::Bill;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
 use crate::server::answers::rescue;
@@ -70,6 +71,8 @@ fn endpoints() -> Vec<Endpoint> {
         Endpoint::of::<pages::caches::Caches>(),
         Endpoint::of::<pages::clients::Clients>(),
         Endpoint::of::<pages::users::Users>(),
+        Endpoint::of::<pages::bill::Bill>(),
+        Endpoint::of::<pages::bill::AllAdvice>(),
         Endpoint::of::<pages::freshness::Freshness>(),
         Endpoint::of::<pages::memory::Memory>(),
         Endpoint::of::<pages::relists::Relists>(),
@@ -99,10 +102,15 @@ pub(super) fn right_for(path: &str) -> Option<&'static str> {
 // === impl Api ===
 
 impl Api {
-    pub(super) fn new(startup: Startup, ledger: Ledger, shutdown: Shutdown) -> Self {
+    pub(super) fn new(
+        startup: Startup,
+        ledger: Ledger,
+        bill: Option<Arc<Bill>>,
+        shutdown: Shutdown,
+    ) -> Self {
         let pages = endpoints().into_iter();
         let inner = Inner {
-            sources: Arc::new(Sources::new(startup, ledger)),
+            sources: Arc::new(Sources::new(startup, ledger, bill)),
             pages: pages.map(|page| (page, SharedRendering::new())).collect(),
             events: Arc::default(),
             shutdown,

@@ -1,11 +1,13 @@
 //! Sources: the parts of kubefan that the pages read.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use kubefan_core::api::Status;
 use parking_lot::Mutex;
 
 use super::effective_setting::EffectiveSetting;
+use crate::bill::{Bill, Context};
 use crate::ledger::{Ledger, available_memory};
 use crate::server::startup::{Started, Startup, Waiting};
 
@@ -13,6 +15,8 @@ use crate::server::startup::{Started, Startup, Waiting};
 pub(super) struct Sources {
     startup: Startup,
     pub(super) ledger: Ledger,
+    /// `None` if nothing is counted for the bill.
+    pub(super) bill: Option<Arc<Bill>>,
     /// The memory that the process may use, in bytes.
     pub(super) available_bytes: u64,
     /// `None` before the program has passed the settings, or if it has none.
@@ -22,10 +26,11 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    pub(super) fn new(startup: Startup, ledger: Ledger) -> Self {
+    pub(super) fn new(startup: Startup, ledger: Ledger, bill: Option<Arc<Bill>>) -> Self {
         Self {
             startup,
             ledger,
+            bill,
             available_bytes: available_memory(),
             settings: Mutex::default(),
             numbers: RandomState::new(),
@@ -41,6 +46,26 @@ impl Sources {
             let Waiting { what, .. } = self.startup.waiting();
             Status::unreachable(format!("kubefan is starting: waiting for {what}"))
         })
+    }
+
+    /// Returns the bill.
+    ///
+    /// # Errors
+    /// A 404 if nothing is counted.
+    pub(super) fn bill(&self) -> Result<&Bill, Status> {
+        self.bill.as_deref().ok_or_else(|| {
+            let message = "not found: the bill is off (--bill=false)";
+            Status::failure(404, "NotFound", message)
+        })
+    }
+
+    /// Returns what advice depends on besides the bill.
+    pub(super) fn advice_context(&self) -> Context {
+        let started = self.startup.started();
+        let sessions = started.map(|started| &started.server.inner.caches.sessions);
+        Context {
+            has_sessions: sessions.is_some_and(|sessions| sessions.are_used()),
+        }
     }
 
     /// Returns the settings that are in use, if the program has passed them.

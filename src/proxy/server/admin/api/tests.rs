@@ -6,14 +6,20 @@ use std::path::Path;
 use http_body_util::BodyExt;
 use kubefan_core::shutdown;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::*;
 use crate::ledger::Limits;
 
 fn api() -> Api {
+    let bill = Bill::new(&Limits::default(), Instant::now());
+    api_with(Some(Arc::new(bill)))
+}
+
+fn api_with(bill: Option<Arc<Bill>>) -> Api {
     let ledger = Ledger::new(Limits::default());
     let shutdown = Shutdown::new(shutdown::Config::default());
-    Api::new(Startup::default(), ledger, shutdown)
+    Api::new(Startup::default(), ledger, bill, shutdown)
 }
 
 /// Returns the status code and the JSON of the answer to a GET of `path`.
@@ -37,11 +43,24 @@ async fn before_the_api_server_has_answered_some_pages_wait() {
         ("config", 404),
         ("clients", 200),
         ("users", 200),
+        ("bill", 200),
+        ("advice", 200),
         ("memory", 200),
         ("openapi.json", 200),
     ] {
         let (code, _) = get(&api, &format!("{PREFIX}{name}")).await;
         assert_eq!(code, expected, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_bill_its_pages_are_not_found() {
+    let api = api_with(None);
+    for name in ["bill", "advice"] {
+        let (code, status) = get(&api, &format!("{PREFIX}{name}")).await;
+        assert_eq!(code, 404, "{name}");
+        let message = status["message"].as_str().expect("a message");
+        assert!(message.contains("--bill"), "{message}");
     }
 }
 
@@ -90,7 +109,7 @@ async fn the_settings_are_those_that_were_passed_last() {
 
 #[test]
 fn the_numbers_of_users_differ_and_stay() {
-    let sources = Sources::new(Startup::default(), Ledger::new(Limits::default()));
+    let sources = Sources::new(Startup::default(), Ledger::new(Limits::default()), None);
     assert_eq!(sources.number_of("jane"), sources.number_of("jane"));
     assert_ne!(sources.number_of("jane"), sources.number_of("joe"));
 }

@@ -3,6 +3,7 @@
 use kubefan_core::api::{ObjectKey, Status};
 use kubefan_core::cache::Snapshot;
 
+use crate::server::answers::answer::{Answer, Shown};
 use crate::server::cached::collection::Collection;
 use crate::server::cached::miss::{CacheAnswer, Miss};
 use crate::server::decide::{Read, Reason};
@@ -32,8 +33,10 @@ pub(super) fn get(
     let encoder = collection.encoder_for(read.representation);
     let parts = encoder.object_body(&object);
     super::check_printed(collection, &encoder)?;
-    let length = parts.iter().map(|part| part.len() as u64).sum();
-    Ok(delivery
-        .answer(delivery.chunks(parts.into_iter(), length))
-        .into())
+    let bytes = parts.iter().map(|part| part.len() as u64).sum();
+    let response = delivery.answer(delivery.chunks(parts.into_iter(), bytes));
+    Ok(Answer {
+        shown: Shown { objects: 0, bytes },
+        ..response.into()
+    })
 }

@@ -9,7 +9,7 @@ use kubefan_core::concurrency::CoopBudget;
 
 use super::snapshot_age;
 use crate::ledger::SnapshotAge;
-use crate::server::answers::answer::Answer;
+use crate::server::answers::answer::{Answer, Shown};
 use crate::server::cached::collection::Collection;
 use crate::server::cached::miss::CacheAnswer;
 use crate::server::decide::{Page, Read};
@@ -49,18 +49,21 @@ pub(super) async fn list(
     let age = snapshot_age(collection.reader(), snapshot);
     if let Some(found) = key.as_ref().and_then(|key| delivery.shared_list(key)) {
         pin(found.has_more);
-        let answer = delivery.compressed(found.body).into();
+        let answer = Answer {
+            shown: found.shown,
+            ..delivery.compressed(found.body).into()
+        };
         return Ok(holding(answer, age));
     }
     let encoder = collection.encoder_for(read.representation);
     let turn = delivery.turn().await;
     let room = delivery.room_for_bodies();
-    let (parts, has_more) = parts(&encoder, snapshot, read, (selection, page), room).await;
+    let (parts, shown, has_more) = parts(&encoder, snapshot, read, (selection, page), room).await;
     drop(turn);
     super::check_printed(collection, &encoder)?;
     pin(has_more);
-    let length = parts.length();
-    let answer = delivery.list(key, delivery.chunks(parts, length), has_more);
+    let chunks = delivery.chunks(parts, shown.bytes);
+    let answer = delivery.list(key, chunks, (has_more, shown));
     Ok(holding(answer, age))
 }
 
@@ -72,7 +75,7 @@ fn holding(answer: Answer, age: SnapshotAge) -> Answer {
     }
 }
 
-/// Returns the text of the page, and whether it names a next page.
+/// Returns the text of the page, what it shows, and whether it names a next page.
 ///
 /// The objects of a long page are examined twice unless there is room for their bodies: here for
 /// the length of the page, and again while the page is sent. So a client that does not read costs a
@@ -83,7 +86,7 @@ async fn parts(
     read: &Read,
     (selection, page): (&Arc<Selection>, &Page),
     mut room: RoomForBodies,
-) -> (ListParts<ListBodies>, bool) {
+) -> (ListParts<ListBodies>, Shown, bool) {
     let mut budget = CoopBudget::new();
     let mut items = encoder.list_items();
     let mut last = None;
@@ -128,8 +131,10 @@ async fn parts(
         remaining_item_count: remaining,
         shard: selection.shard.as_ref(),
     };
+    let objects = items.len() as u64;
     let parts = items.finish(metadata, bodies);
-    (parts, next.is_some())
+    let bytes = parts.length();
+    (parts, Shown { objects, bytes }, next.is_some())
 }
 
 /// Returns the token of the page after the object `last`, and the number of objects after it if

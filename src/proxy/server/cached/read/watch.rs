@@ -55,6 +55,7 @@ pub(super) fn watch(
         delivery.register(initial, age)
     });
     let listed = delivery.list_watch(collection.as_ref(), &source);
+    let meter = listed.as_ref().map(|listed| Arc::clone(listed.meter()));
     let body = WatchBody::new(
         Arc::clone(collection),
         source,
@@ -67,6 +68,7 @@ pub(super) fn watch(
     let response = delivery.watch(body, terms, collection, start);
     Ok(Answer {
         limited_units,
+        meter,
         ..guarded(response, collection.watch_end()).into()
     })
 }

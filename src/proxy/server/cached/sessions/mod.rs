@@ -232,7 +232,8 @@ impl Sessions {
         self.pending(exchange, vec![effect], false)
     }
 
-    fn are_used(&self) -> bool {
+    /// Returns true if a resource has sessions.
+    pub(in crate::server) fn are_used(&self) -> bool {
         self.inner.are_used.load(Ordering::Relaxed)
     }
 

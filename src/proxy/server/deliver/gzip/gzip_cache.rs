@@ -33,6 +33,7 @@ use tokio::time::{Instant, sleep_until};
 use super::compress::{GzipBody, GzipWriter};
 use super::gzip_stream::{GzipStream, Remainder, StreamEnd};
 use crate::ledger::{Account, Budget};
+use crate::server::answers::answer::Shown;
 use crate::server::cached::collection::PrintedList;
 use crate::server::decide::Page;
 use crate::server::deliver::chunks::Chunks;
@@ -72,6 +73,7 @@ struct CachedList {
     last_used: Instant,
     is_shared: bool,
     has_more: bool,
+    shown: Shown,
 }
 
 /// Everything that two requests must have in common to share a list.
@@ -98,6 +100,8 @@ pub(crate) struct CompressedList {
     pub body: Body,
     /// True if the list has a next page.
     pub has_more: bool,
+    /// What the list shows.
+    pub shown: Shown,
     /// True if the list is compressed for one client only.
     pub has_compressor: bool,
 }
@@ -150,18 +154,19 @@ impl GzipCache {
         self.inner.find(&mut self.inner.cached.lock(), key, account)
     }
 
-    /// Returns the list of `key` as gzip, for the client of `account`. Starts to compress `chunks`
-    /// unless the cache already has the list.
+    /// Returns the list of `key` as gzip, for the client of `account`. Starts to compress `chunks`,
+    /// which show `shown`, unless the cache already has the list.
     pub(crate) fn compress(
         &self,
         key: ListKey,
         chunks: Chunks<ListParts<ListBodies>>,
-        has_more: bool,
+        (has_more, shown): (bool, Shown),
         account: Option<&Arc<Account>>,
     ) -> CompressedList {
         let list = |body, has_compressor| CompressedList {
             body,
             has_more,
+            shown,
             has_compressor,
         };
         let stream = Arc::new(GzipStream::new(self.inner.budget.gauge().clone()));
@@ -180,6 +185,7 @@ impl GzipCache {
                 last_used: Instant::now(),
                 is_shared: false,
                 has_more,
+                shown,
             };
             cached.insert(key.clone(), entry);
         }
@@ -213,6 +219,7 @@ impl Inner {
         Some(CompressedList {
             body: body::boxed(found.stream.new_reader(account.cloned())),
             has_more: found.has_more,
+            shown: found.shown,
             has_compressor: false,
         })
     }

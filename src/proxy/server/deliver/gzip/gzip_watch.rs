@@ -123,6 +123,7 @@ impl GzipWatchBody {
             if chunk.is_last {
                 self.initial = None;
             }
+            self.watch.note_sent(chunk.events);
             if let Some(member) = &chunk.member {
                 return Poll::Ready(Ok(Some(member.clone())));
             }

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::ledger::{Ledger, Limits, MemoryKind};
+use crate::server::answers::consumers::Consumers;
 
 const RATE: u64 = 64 << 10;
 
@@ -41,6 +42,7 @@ fn reader(account: &Arc<Account>) -> BodyReader<'_> {
         window: 0,
         has_minimum_rate: true,
         abort: None,
+        ending: None,
     }
 }
 
@@ -305,8 +307,10 @@ async fn a_body_that_is_never_polled_is_aborted() {
     let account = ledger.open_account();
     let alive = Arc::new(());
     let abort = Abort::of_connection(Arc::clone(&account));
+    let ending = Arc::new(Ending::new(Consumers::default()));
     let reader = || BodyReader {
         abort: Some(abort.clone()),
+        ending: Some(Arc::clone(&ending)),
         ..reader(&account)
     };
     let long_running = BodyReader {
@@ -320,6 +324,7 @@ async fn a_body_that_is_never_polled_is_aborted() {
     assert!(!account.is_closing());
     sleep(Duration::from_secs(3)).await;
     assert!(account.is_closing());
+    assert_eq!(ending.noted(), Some(End::TooSlow));
     assert_eq!(Arc::strong_count(&alive), 1);
     assert!(!exempt.waiting.is_revoked());
     drop((held, exempt));

@@ -143,7 +143,7 @@ impl Connection {
 impl SlowWatch {
     /// Returns the watch that is behind by the most events, or `None` if none is behind.
     fn of(watches: &[ClientWatch]) -> Option<Self> {
-        let behind = |watch: &ClientWatch| watch.progress.as_ref()?.behind();
+        let behind = |watch: &ClientWatch| watch.meter.watch_progress()?.behind();
         let behind = watches
             .iter()
             .filter_map(|watch| Some((behind(watch)?, watch)));

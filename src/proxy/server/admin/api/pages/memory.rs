@@ -88,7 +88,7 @@ impl Page for Memory {
                 .collect(),
             limit_bytes: ledger.limits().memory,
             connection_limit_bytes: ledger.limits().connection_memory,
-            kept: started.map_or_else(Vec::new, kept),
+            kept: started.map_or_else(Vec::new, |started| kept(started, sources)),
         })
     }
 }
@@ -111,7 +111,7 @@ impl CacheMemory {
 }
 
 /// Returns what is kept beside the caches.
-fn kept(started: &Started) -> Vec<KeptBytes> {
+fn kept(started: &Started, sources: &Sources) -> Vec<KeptBytes> {
     let server = &started.server.inner;
     let informers = &server.caches.informers;
     let queues = informers.all();
@@ -121,6 +121,7 @@ fn kept(started: &Started) -> Vec<KeptBytes> {
     kept.extend(server.caches.access.kept_bytes());
     kept.push(("queue", queues.sum(), informers.queue_limit()));
     kept.push(("bridge", bridges, bridges_limit));
+    kept.extend(sources.bill.as_ref().map(|bill| bill.kept_bytes()));
     let kept = kept.into_iter();
     kept.map(|(kind, bytes, limit_bytes)| KeptBytes {
         kind,

@@ -1,6 +1,6 @@
 //! The page of the names of users, which needs a right of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kubefan_core::api::Status;
@@ -18,7 +18,7 @@ pub(in crate::server::admin::api) const RIGHT: &str = "/admin/v1/users";
 /// The most users of the page.
 const MOST: usize = 1_000;
 
-/// The names of the users of open connections.
+/// The names of the users of open connections, and of those in the bill.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::server::admin::api) struct Users {
@@ -30,11 +30,11 @@ pub(in crate::server::admin::api) struct Users {
     items: Vec<User>,
 }
 
-/// A user that has sent the last request of a connection.
+/// A user that has sent the last request of a connection, or is in the bill.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct User {
-    /// The number of the user on the page clients.
+    /// The number of the user on the pages clients, bill and advice.
     number: u32,
     /// The name of the user.
     name: String,
@@ -44,21 +44,31 @@ struct User {
 
 impl Page for Users {
     const NAME: &'static str = NAME;
-    const SUMMARY: &'static str =
-        "The names of the users of open connections. Needs the right to get /admin/v1/users.";
+    const SUMMARY: &'static str = "The names of the users of open connections, and of those in the bill. Needs the right to \
+         get /admin/v1/users.";
 
     fn read(sources: &Sources) -> Result<Self, Status> {
         let accounts = sources.ledger.accounts();
-        Ok(Self::of(&accounts, |user| sources.number_of(user)))
+        let bill = sources.bill.as_ref();
+        let billed = bill.map(|bill| bill.users()).unwrap_or_default();
+        Ok(Self::of(&accounts, billed, |user| sources.number_of(user)))
     }
 }
 
 impl Users {
-    fn of(accounts: &[Arc<Account>], number_of: impl Fn(&str) -> u32) -> Self {
+    /// Returns the page of the users of `accounts`, and of the `billed` ones.
+    fn of(
+        accounts: &[Arc<Account>],
+        billed: BTreeSet<String>,
+        number_of: impl Fn(&str) -> u32,
+    ) -> Self {
         let mut connections: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         let clients = accounts.iter().filter_map(|account| account.client());
         for user in clients.filter_map(|client| client.last_sender().user) {
             *connections.entry(user).or_default() += 1;
+        }
+        for user in billed {
+            connections.entry(user.into()).or_default();
         }
         let total = connections.len();
         let users = connections.into_iter().take(MOST);
@@ -94,13 +104,19 @@ mod tests {
             client.note_sender(user, None);
             account
         });
-        let page = Users::of(&open, |user| user.len() as u32);
+        let billed = ["joe", "elisabeth"].map(str::to_owned);
+        let page = Users::of(&open, billed.into(), |user| user.len() as u32);
         let user = |number, name: &str, connections| User {
             number,
             name: name.to_owned(),
             connections,
         };
-        assert_eq!(page.items, [user(4, "jane", 1), user(3, "joe", 2)]);
-        assert_eq!(page.total, 2);
+        let expected = [
+            user(9, "elisabeth", 0),
+            user(4, "jane", 1),
+            user(3, "joe", 2),
+        ];
+        assert_eq!(page.items, expected);
+        assert_eq!(page.total, 3);
     }
 }

@@ -15,6 +15,11 @@ use crate::ledger;
 use crate::ledger::Ledger;
 use crate::server::deliver::{COMPRESSOR_BYTES, RoomForBodies};
 
+const SHOWN: Shown = Shown {
+    objects: 30,
+    bytes: 300_000,
+};
+
 fn encoder() -> Arc<Encoder> {
     Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1"))
 }
@@ -110,7 +115,12 @@ async fn concurrent_requests_share_one_compression() {
         .map(|_| {
             decoded(
                 cache
-                    .compress(key(&encoder, 1), list.clone(), false, None)
+                    .compress(
+                        key(&encoder, 1),
+                        list.clone(),
+                        (false, Shown::default()),
+                        None,
+                    )
                     .body,
             )
         })
@@ -131,10 +141,11 @@ async fn any_difference_in_the_key_is_a_different_list() {
     let encoder = encoder();
     let first = key(&encoder, 1);
     let body = cache
-        .compress(first.clone(), chunks(&encoder, 1, 30), true, None)
+        .compress(first.clone(), chunks(&encoder, 1, 30), (true, SHOWN), None)
         .body;
     let found = cache.get(&first.clone(), None).expect("the same");
     assert!(found.has_more);
+    assert_eq!(found.shown, SHOWN);
     let other = |change: &dyn Fn(&mut ListKey)| {
         let mut key = first.clone();
         change(&mut key);
@@ -165,7 +176,12 @@ async fn any_difference_in_the_key_is_a_different_list() {
         assert!(cache.get(&key, None).is_none(), "{what}");
     }
     let second = cache
-        .compress(key(&encoder, 2), chunks(&encoder, 2, 30), false, None)
+        .compress(
+            key(&encoder, 2),
+            chunks(&encoder, 2, 30),
+            (false, Shown::default()),
+            None,
+        )
         .body;
     assert!(decoded(second).await == plain(chunks(&encoder, 2, 30)));
     assert!(decoded(body).await == plain(chunks(&encoder, 1, 30)));
@@ -180,7 +196,12 @@ async fn a_stream_without_readers_is_aborted() {
     // The reader leaves before the compression has begun, and then while it runs.
     for has_begun in [false, true] {
         let body = cache
-            .compress(key(&encoder, 1), chunks(&encoder, 1, 1000), false, None)
+            .compress(
+                key(&encoder, 1),
+                chunks(&encoder, 1, 1000),
+                (false, Shown::default()),
+                None,
+            )
             .body;
         if has_begun {
             until(|| budget.used() > 0).await;
@@ -191,7 +212,12 @@ async fn a_stream_without_readers_is_aborted() {
     }
     // The next client gets a new list.
     let body = cache
-        .compress(key(&encoder, 1), chunks(&encoder, 1, 30), false, None)
+        .compress(
+            key(&encoder, 1),
+            chunks(&encoder, 1, 30),
+            (false, Shown::default()),
+            None,
+        )
         .body;
     assert!(decoded(body).await == plain(chunks(&encoder, 1, 30)));
 }
@@ -203,7 +229,12 @@ async fn a_reader_that_leaves_does_not_disturb_the_others() {
     let mut bodies: Vec<_> = (0..3)
         .map(|_| {
             cache
-                .compress(key(&encoder, 1), chunks(&encoder, 1, 200), false, None)
+                .compress(
+                    key(&encoder, 1),
+                    chunks(&encoder, 1, 200),
+                    (false, Shown::default()),
+                    None,
+                )
                 .body
         })
         .collect();
@@ -223,7 +254,12 @@ async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
     let bodies: Vec<_> = (0..3)
         .map(|_| {
             cache
-                .compress(key(&encoder, 1), chunks(&encoder, 1, 1_000), false, None)
+                .compress(
+                    key(&encoder, 1),
+                    chunks(&encoder, 1, 1_000),
+                    (false, Shown::default()),
+                    None,
+                )
                 .body
         })
         .collect();
@@ -237,7 +273,12 @@ async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
     );
     // While these bytes are held, there is no room for another list.
     let alone = cache
-        .compress(key(&encoder, 2), chunks(&encoder, 2, 100), false, None)
+        .compress(
+            key(&encoder, 2),
+            chunks(&encoder, 2, 100),
+            (false, Shown::default()),
+            None,
+        )
         .body;
     assert_eq!(counted(&cache, "alone"), 1);
     assert!(decoded(alone).await == plain(chunks(&encoder, 2, 100)));
@@ -256,7 +297,7 @@ async fn the_least_recently_used_list_is_evicted() {
             .compress(
                 key(&encoder, version),
                 chunks(&encoder, version, 30),
-                false,
+                (false, Shown::default()),
                 None,
             )
             .body;
@@ -265,7 +306,12 @@ async fn the_least_recently_used_list_is_evicted() {
     }
     assert!(cache.get(&key(&encoder, 1), None).is_some());
     let third = cache
-        .compress(key(&encoder, 3), chunks(&encoder, 3, 30), false, None)
+        .compress(
+            key(&encoder, 3),
+            chunks(&encoder, 3, 30),
+            (false, Shown::default()),
+            None,
+        )
         .body;
     assert!(cache.get(&key(&encoder, 1), None).is_some());
     assert!(cache.get(&key(&encoder, 2), None).is_none());
@@ -279,7 +325,12 @@ async fn a_list_stays_cached_for_seconds_after_its_last_use() {
     let key = key(&encoder, 1);
     decoded(
         cache
-            .compress(key.clone(), chunks(&encoder, 1, 30), false, None)
+            .compress(
+                key.clone(),
+                chunks(&encoder, 1, 30),
+                (false, Shown::default()),
+                None,
+            )
             .body,
     )
     .await;
@@ -324,7 +375,12 @@ async fn a_compressor_for_the_rest_of_a_list_is_charged_to_its_reader() {
         let account = ledger.open_account();
         let list = chunks(&encoder, 1, 1_000);
         let mut body = cache
-            .compress(key(&encoder, 1), list, false, Some(&account))
+            .compress(
+                key(&encoder, 1),
+                list,
+                (false, Shown::default()),
+                Some(&account),
+            )
             .body;
         until(|| cache.inner.cached.lock().is_empty()).await;
         let mut read = Vec::new();
