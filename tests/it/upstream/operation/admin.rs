@@ -105,6 +105,7 @@ async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
             "/readyz?verbose",
             "/metrics",
             "/admin/v1/openapi.json",
+            "/",
         ];
         assert_eq!(paths, expected);
         for probe in ["/livez", "/healthz", "/readyz"] {
