@@ -313,6 +313,10 @@ mod tests {
                 let status = status(&admin, path, headers).await;
                 assert_eq!(status, expected, "{path} {headers:?}");
             }
+            // The files of the dashboard have no data.
+            for path in ["/", "/dashboard/main.js"] {
+                assert_eq!(status(&admin, path, headers).await, 200, "{headers:?}");
+            }
         }
     }
 

@@ -93,6 +93,7 @@ function show(snapshot) {
   const rates = Object.fromEntries(["answered", "forwarded", "rejected"].map((key) => [key, history.rate(key)]));
   Object.assign(rates, { received: sum(panels.keyOfEvents), sent: sum(panels.keyOfSent) });
   showHealth(health(snapshot));
+  setText(byId("version"), snapshot.version ?? "");
   showFigures(snapshot);
   flow.show(snapshot, rates);
   setText(byId("flow-text"), flowSentences(snapshot, rates));
@@ -250,7 +251,10 @@ function showCommands() {
   const token = hasToken() ? ' -H "Authorization: Bearer $TOKEN"' : "";
   for (const line of document.querySelectorAll(".command")) {
     const { page: name, options } = line.dataset;
-    const command = `curl ${options ?? "-s"}${token} ${quoted(base + name)}`;
+    const command =
+      name === "top"
+        ? `kubefan top --once --admin-url ${quoted(base.replace("/admin/v1/", ""))}`
+        : `curl ${options ?? "-s"}${token} ${quoted(base + name)}`;
     const copy = html("button", { type: "button", "aria-label": `Copy the command for ${name}` }, "Copy");
     copy.addEventListener("click", async () => {
       const isCopied = await navigator.clipboard.writeText(command).then(() => true, () => false);
