@@ -1,8 +1,9 @@
-//! The admin listener: `/livez` (also `/healthz`), `/readyz`, `/metrics` and the admin API below
-//! `/admin/v1/`.
+//! The admin listener: `/livez` (also `/healthz`), `/readyz`, `/metrics`, the admin API below
+//! `/admin/v1/`, and a dashboard that shows it in a browser.
 
 mod api;
 mod authorization;
+mod dashboard;
 mod readiness;
 mod shared_rendering;
 mod why;
@@ -42,6 +43,7 @@ const INDEX: &str = "\
 /readyz?verbose         each cache, and what kubefan waits for
 /metrics                kubefan's metrics
 /admin/v1/openapi.json  the admin API: caches, clients, memory and more, as JSON
+/                       a dashboard that shows it, if a browser asks
 ";
 
 /// Answers health probes, metrics scrapes and requests of the admin API. Cheap to clone.
@@ -68,6 +70,7 @@ impl Admin {
     /// answered only for callers that may get `/metrics` of the API server, and the names of users
     /// only for those that may get their path. So no caller gets them before `startup` is finished.
     /// `/admin/v1/why` needs no right if clients are authenticated: it is answered for its caller.
+    /// The files of the dashboard have no data, and are for everyone.
     pub fn new(
         startup: Startup,
         ledger: Ledger,
@@ -139,11 +142,13 @@ impl Admin {
                 None => readiness::starting(&self.startup.waiting(), is_verbose),
             },
             METRICS => self.metrics().await,
-            "/" => rescue::plain_text(StatusCode::OK, INDEX),
-            _ => rescue::plain_text(
-                StatusCode::NOT_FOUND,
-                format!("not found; there are:\n{INDEX}"),
-            ),
+            "/" if !dashboard::is_wanted(request.headers()) => {
+                rescue::plain_text(StatusCode::OK, INDEX)
+            }
+            path => dashboard::answer(path).unwrap_or_else(|| {
+                let text = format!("not found; there are:\n{INDEX}");
+                rescue::plain_text(StatusCode::NOT_FOUND, text)
+            }),
         })
     }
 
@@ -323,6 +328,46 @@ mod tests {
                 let status = status(&admin, path, headers).await;
                 assert_eq!(status, expected, "{path} {headers:?}");
             }
+            // The files of the dashboard have no data.
+            for path in ["/", "/dashboard/main.js"] {
+                assert_eq!(status(&admin, path, headers).await, 200, "{headers:?}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_browser_gets_the_dashboard_and_a_program_the_paths() {
+        let admin = admin(WebPageRules::default());
+        let browser = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
+        for (method, headers, content_type) in [
+            (Method::GET, &[LOCAL][..], "text/plain; charset=utf-8"),
+            (
+                Method::GET,
+                &[LOCAL, ("accept", "*/*")],
+                "text/plain; charset=utf-8",
+            ),
+            (Method::GET, &[LOCAL, browser], "text/html; charset=utf-8"),
+            (Method::HEAD, &[LOCAL, browser], "text/html; charset=utf-8"),
+        ] {
+            let mut request = Request::builder().method(method).uri("/");
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let request = request.body(()).expect("a request");
+            let Ok(answer) = admin.clone().answer(request).await;
+            assert_eq!(answer.status(), 200, "{headers:?}");
+            assert_eq!(answer.headers()[header::CONTENT_TYPE], content_type);
+        }
+        // The page of a browser that comes through a foreign name gets no data.
+        let foreign = [("host", "pages.example:8002"), browser];
+        assert_eq!(status(&admin, "/", &foreign).await, 200);
+        assert_eq!(status(&admin, "/dashboard/main.js", &foreign).await, 200);
+        assert_eq!(status(&admin, "/admin/v1/memory", &foreign).await, 403);
+        // What the page itself asks for.
+        let own = [LOCAL, ("sec-fetch-site", "same-origin")];
+        assert_eq!(status(&admin, "/admin/v1/memory", &own).await, 200);
+        for path in ["/dashboard", "/dashboard/", "/dashboard/none.js"] {
+            assert_eq!(status(&admin, path, &own).await, 404, "{path}");
         }
     }
 
@@ -342,6 +387,7 @@ mod tests {
             ("/admin/v1/none", false, Some("/metrics")),
             ("/admin/v1/users", false, Some("/admin/v1/users")),
             ("/admin/v1/users/", false, Some("/metrics")),
+            ("/dashboard/main.js", false, None),
             ("/administration", false, None),
         ] {
             assert_eq!(right_for(path, is_verbose), expected, "{path}");
@@ -350,7 +396,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn writes_are_refused_with_the_methods_that_are_allowed() {
-        for path in ["/metrics", "/livez", "/admin/v1/memory", "/admin/v1/users"] {
+        for path in [
+            "/metrics",
+            "/livez",
+            "/admin/v1/memory",
+            "/admin/v1/users",
+            "/dashboard/main.js",
+        ] {
             let request = Request::post(path).header("host", "localhost").body(());
             let request = request.expect("a request");
             let Ok(answer) = admin(WebPageRules::default()).answer(request).await;

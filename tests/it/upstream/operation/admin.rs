@@ -105,9 +105,10 @@ async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
             "/readyz?verbose",
             "/metrics",
             "/admin/v1/openapi.json",
+            "/",
         ];
         assert_eq!(paths, expected);
-        for probe in ["/livez", "/healthz", "/readyz"] {
+        for probe in ["/livez", "/healthz", "/readyz", "/dashboard/main.js"] {
             for caller in [&caller, &caller.as_token(&stranger)] {
                 let answer = caller.get(probe).await;
                 assert_eq!(answer.status, 200, "{flags:?} {probe}: {answer}");
