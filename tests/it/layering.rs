@@ -41,8 +41,17 @@ pub(crate) const CRATES: &[(&str, &[&str])] = &[
     (
         "proxy",
         &[
-            "limit", "ledger", "bill", "net", "identity", "line_log", "server", "config", "app",
+            "limit",
+            "ledger",
+            "bill",
+            "net",
+            "identity",
+            "line_log",
+            "server",
+            "config",
+            "app",
             "process",
+            "admin_client",
         ],
     ),
     (
