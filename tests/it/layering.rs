@@ -67,6 +67,7 @@ pub(crate) const CRATES: &[(&str, &[&str])] = &[
             "commands",
         ],
     ),
+    ("top", &["text", "pages", "tables", "screen", "command"]),
 ];
 
 /// Forbidden names: (start of the file's path below `src`, path that it may not name). A request passes

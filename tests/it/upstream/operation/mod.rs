@@ -11,3 +11,4 @@ mod readme_commands;
 mod reload;
 mod security;
 mod start;
+mod top;
