@@ -162,7 +162,7 @@ pub(crate) fn age(seconds: f64) -> String {
     const YEAR: u64 = 365 * DAY;
     // A negative or absurd number becomes 0 or the largest age.
     let seconds = seconds as u64;
-    let two = |first, first_name, second, second_name| {
+    let two = |first: u64, first_name: &str, second: u64, second_name: &str| {
         let rest = seconds % first / second;
         match rest {
             0 => format!("{}{first_name}", seconds / first),

@@ -111,10 +111,12 @@ impl Feed {
         {
             return further.clone();
         }
+        let (bill, advice, users) =
+            tokio::join!(self.page(BILL), self.page(ADVICE), self.page(USERS));
         let further = Further {
-            bill: self.page(BILL).await,
-            advice: self.page(ADVICE).await,
-            users: self.page(USERS).await,
+            bill,
+            advice,
+            users,
         };
         self.further = Some((Instant::now(), further.clone()));
         further
