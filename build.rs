@@ -17,10 +17,16 @@ fn main() {
     let target = env::var("TARGET").unwrap_or_default();
     println!("cargo::rustc-env=KUBEFAN_TARGET={target}");
     // The parts that a user of the binary notices.
-    let features = match env::var_os("CARGO_FEATURE_TOOLS") {
-        Some(_) => "proxy,tools",
-        None => "proxy",
-    };
+    let mut features = "proxy".to_owned();
+    for (variable, name) in [
+        ("CARGO_FEATURE_TOOLS", "tools"),
+        ("CARGO_FEATURE_TOP", "top"),
+    ] {
+        if env::var_os(variable).is_some() {
+            features.push(',');
+            features.push_str(name);
+        }
+    }
     println!("cargo::rustc-env=KUBEFAN_FEATURES={features}");
     programs_of_tests();
     println!("cargo::rerun-if-env-changed=KUBEFAN_GIT_COMMIT");

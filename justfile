@@ -15,7 +15,7 @@ lint:
 # Check the lints of crates by themselves, without the features that others turn on.
 lint-features:
     K8S_OPENAPI_ENABLED_VERSION=1.36 cargo clippy --package kubefan -- -D warnings
-    for crate in kubefan-core kubefan kubefan-proxy kubefan-tools; do cargo clippy --package $crate --all-targets -- -D warnings || exit 1; done
+    for crate in kubefan-core kubefan kubefan-proxy kubefan-tools kubefan-top; do cargo clippy --package $crate --all-targets -- -D warnings || exit 1; done
     cargo clippy --package kubefan-cli --no-default-features -- -D warnings
 
 # Run all tests; those against a real API server are ignored unless KUBEBUILDER_ASSETS is set.

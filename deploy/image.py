@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tarfile
 
-BUILD = "cargo build --profile dist --locked --package kubefan-cli --no-default-features"
+BUILD = "cargo build --profile dist --locked --package kubefan-cli --no-default-features --features top"
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 ACCOUNTS = {

@@ -35,6 +35,9 @@ pub(crate) enum Command {
     #[cfg(feature = "tools")]
     #[command(flatten)]
     Tools(kubefan_tools::Command),
+    /// Show the caches, clients and requests of a running kubefan, and advice about them
+    #[cfg(feature = "top")]
+    Top(kubefan_top::TopArgs),
     /// Print a kubeconfig for kubefan
     Kubeconfig(KubeconfigArgs),
     /// Say whether a cache would answer a request, and what would change that

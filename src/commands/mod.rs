@@ -41,6 +41,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Serve(serve) => serve::serve(serve),
         #[cfg(feature = "tools")]
         Command::Tools(tool) => tool.run(&args.global),
+        #[cfg(feature = "top")]
+        Command::Top(top) => kubefan_top::top(&args.global, top),
         Command::Kubeconfig(kubeconfig) => kubeconfig::kubeconfig(kubeconfig),
         Command::Config(config) => config::config(config),
         Command::Why(why) => why::why(why),

@@ -14,10 +14,12 @@
 //! - [`config`]: the settings, from files, flags and variables.
 //! - [`app`]: starts and stops the parts of the program.
 //! - [`process`]: what the subcommands share.
+//! - [`admin_client`]: asks a running kubefan, for the subcommands that show what it does.
 
 // Tests may use `tokio::spawn`: the tasks of a test end with its runtime.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+pub mod admin_client;
 pub mod app;
 pub mod bill;
 pub mod config;

@@ -29,7 +29,10 @@ fn the_version_says_how_the_binary_was_built() {
     let yaml: Value = serde_saphyr::from_str(&yaml).expect("YAML");
     assert_eq!(json, yaml);
     assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(json["features"], serde_json::json!(["proxy", "tools"]));
+    assert_eq!(
+        json["features"],
+        serde_json::json!(["proxy", "tools", "top"])
+    );
     for (key, word) in [("rustc", "rustc 1."), ("target", std::env::consts::ARCH)] {
         let value = json[key].as_str().expect("text");
         assert!(

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::repository::document;
 
-/// Crates that the proxy names, and that the library's clients need as well.
-const OF_CLIENTS: [&str; 3] = ["ipnet", "rustix", "socket2"];
+/// Crates that the program names, and that the library's clients need as well.
+const OF_CLIENTS: [&str; 4] = ["ipnet", "rustix", "socket2", "unicode-width"];
 /// Servers that no feature names.
 const SERVERS: [&str; 5] = ["actix-web", "axum", "tiny_http", "tonic", "warp"];
 
@@ -24,7 +24,7 @@ fn dependencies(folder: &str) -> BTreeSet<String> {
 
 /// Returns the crates that only the proxy, the tools and the program name.
 fn of_the_program() -> BTreeSet<String> {
-    let names = ["src/proxy", "src/tools", "."]
+    let names = ["src/proxy", "src/tools", "src/top", "."]
         .into_iter()
         .flat_map(dependencies);
     let of_the_library = &dependencies("src/core") | &dependencies("src/library");

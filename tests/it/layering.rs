@@ -41,8 +41,18 @@ pub(crate) const CRATES: &[(&str, &[&str])] = &[
     (
         "proxy",
         &[
-            "limit", "ledger", "bill", "net", "identity", "line_log", "traces", "server", "config",
-            "app", "process",
+            "limit",
+            "ledger",
+            "bill",
+            "net",
+            "identity",
+            "line_log",
+            "traces",
+            "server",
+            "config",
+            "app",
+            "process",
+            "admin_client",
         ],
     ),
     (
@@ -58,6 +68,7 @@ pub(crate) const CRATES: &[(&str, &[&str])] = &[
             "commands",
         ],
     ),
+    ("top", &["text", "pages", "tables", "screen", "command"]),
 ];
 
 /// Forbidden names: (start of the file's path below `src`, path that it may not name). A request passes

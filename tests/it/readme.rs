@@ -58,6 +58,10 @@ const COMMANDS: &[(&str, &str)] = &[
     ),
     ("curl http://127.0.0.1:8002/metrics", README_COMMANDS),
     (
+        "kubefan top --once --admin-url http://127.0.0.1:8002",
+        README_COMMANDS,
+    ),
+    (
         "curl http://127.0.0.1:8002/admin/v1/caches",
         README_COMMANDS,
     ),

@@ -15,10 +15,11 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use super::connect::credentials::accepted::AcceptedCredentials;
+use super::connect::kubeconfig::LoadedConfig;
 use super::connect::stack::{MaybeSent, Stack};
 use super::connect::transport::dedicated::{DedicatedConnection, HttpVersion};
 use super::connect::transport::{Pool, Stacks, repeatable_copy};
-use super::connect::{ClientConfig, ConnectError, kubeconfig};
+use super::connect::{ClientConfig, ConnectError, OtherServer, kubeconfig, other_server};
 use super::outage::Outage;
 use super::warnings::Warnings;
 use super::{Error, answer};
@@ -73,6 +74,8 @@ struct Inner {
 enum Origin {
     /// A kubeconfig, which can be read again.
     Config(ClientConfig),
+    /// Another server, and the kubeconfig with its credentials.
+    Other(OtherServer, ClientConfig),
     /// A client that has its own connections and credentials.
     Kube(kube::Client),
 }
@@ -104,7 +107,7 @@ impl Client {
         stacks: Stacks,
     ) -> Self {
         let answer_timeout = match &origin {
-            Origin::Config(config) => config.answer_timeout,
+            Origin::Config(config) | Origin::Other(_, config) => config.answer_timeout,
             Origin::Kube(_) => ClientConfig::default().answer_timeout,
         };
         let inner = Inner {
@@ -135,11 +138,31 @@ impl Client {
     /// If the kubeconfig or a file that it names can't be used; the message is one line.
     pub async fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
         let loaded = kubeconfig::load(&config).await?;
+        Self::of_loaded(Origin::Config(config), loaded).await
+    }
+
+    /// Makes a client of `server`, which gets the credentials that `config` names. They are those of
+    /// the current context if it names none, as for kubectl. [`ClientConfig::server`] is ignored.
+    ///
+    /// Otherwise it is as [`Client::connect`].
+    ///
+    /// # Errors
+    /// If the URL does not begin with `https://`, because credentials are sent over TLS only, and
+    /// the errors of [`Client::connect`].
+    pub async fn connect_to(
+        server: OtherServer,
+        config: ClientConfig,
+    ) -> Result<Self, ConnectError> {
+        let loaded = other_server::load(&server, &config).await?;
+        Self::of_loaded(Origin::Other(server, config), loaded).await
+    }
+
+    async fn of_loaded(origin: Origin, loaded: LoadedConfig) -> Result<Self, ConnectError> {
         let server = loaded.server().clone();
         let server_text = server.to_string();
         let default_namespace = loaded.config.default_namespace.clone();
         Ok(Self::from_parts(
-            Origin::Config(config),
+            origin,
             server,
             server_text.trim_end_matches('/'),
             &default_namespace,
@@ -170,10 +193,11 @@ impl Client {
     /// # Errors
     /// If the kubeconfig can't be used or names another server; the client then stays unchanged.
     pub async fn reload(&self) -> Result<(), ConnectError> {
-        let Origin::Config(config) = &self.inner.origin else {
-            return Ok(());
+        let loaded = match &self.inner.origin {
+            Origin::Config(config) => kubeconfig::load(config).await?,
+            Origin::Other(server, config) => other_server::load(server, config).await?,
+            Origin::Kube(_) => return Ok(()),
         };
-        let loaded = kubeconfig::load(config).await?;
         loaded.check_same_server(&self.inner.server)?;
         let health = self.inner.stacks.load().health();
         self.replace(loaded.stacks(health).await?);

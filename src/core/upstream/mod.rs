@@ -23,7 +23,7 @@ pub use client::{Client, Identity, has_dot_segment};
 pub use connect::connection::connector::Dial;
 pub use connect::credentials::accepted::bearer_token;
 pub use connect::transport::dedicated::{DedicatedConnection, HttpVersion};
-pub use connect::{ClientConfig, ConnectError};
+pub use connect::{ClientConfig, ConnectError, OtherServer};
 pub(crate) use discovery::CustomResource;
 pub use discovery::{
     Definition, Discovery, DiscoveryChanges, MappingError, NotCacheable, PartialResource,

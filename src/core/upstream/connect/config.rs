@@ -32,6 +32,23 @@ pub struct ClientConfig {
     pub ping_timeout: Duration,
 }
 
+/// A server that is not the one in the kubeconfig, but gets the same credentials, such as a kubefan;
+/// and how its certificate is verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherServer {
+    /// The server's URL, which begins with `https://`, so that only this server gets the
+    /// credentials.
+    pub url: String,
+    /// A file with the certificate authorities (PEM). If `None`, those of the kubeconfig; if it has
+    /// none, those of the system.
+    pub certificate_authority: Option<PathBuf>,
+    /// The name for which the server's certificate must be. If `None`, the host of `url`.
+    pub tls_server_name: Option<String>,
+    /// True to accept every certificate, so that a stranger between the two may take the
+    /// credentials. The same setting in the kubeconfig does not count: it is about its own server.
+    pub insecure_skip_tls_verify: bool,
+}
+
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {

@@ -26,7 +26,7 @@ use crate::body::BoxError;
 
 /// A validated kubeconfig, and its origin for error messages.
 pub(in crate::upstream) struct LoadedConfig {
-    origin: String,
+    pub(super) origin: String,
     pub(in crate::upstream) config: Config,
     proxy: Option<Intercept>,
     pub(in crate::upstream) pings: Pings,
@@ -40,7 +40,7 @@ pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<LoadedCon
     read.unwrap_or_else(|error| Err(invalid("kubeconfig", one_line(&error))))
 }
 
-fn invalid(origin: &str, problem: String) -> ConnectError {
+pub(super) fn invalid(origin: &str, problem: String) -> ConnectError {
     ConnectError::Invalid {
         origin: origin.to_owned(),
         problem,
@@ -52,11 +52,7 @@ fn read(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
         return find_config(config)?.with_overrides(config);
     };
     let origin = format!("server {server}");
-    let parsed: Result<Uri, _> = server.parse();
-    let Ok(url) = parsed else {
-        let problem = "it is not an http:// or https:// URL".to_owned();
-        return Err(invalid(&origin, problem));
-    };
+    let url = parse_url(&origin, server)?;
     let loaded = match (&config.kubeconfig, &config.context) {
         (None, None) => LoadedConfig::new(origin, Config::new(url), None)?,
         _ => find_config(config)?.with_server(origin, url)?,
@@ -64,7 +60,13 @@ fn read(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     loaded.with_overrides(config)
 }
 
-fn find_config(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
+/// Parses the URL of a server that a flag names.
+pub(super) fn parse_url(origin: &str, url: &str) -> Result<Uri, ConnectError> {
+    let problem = "it is not an http:// or https:// URL";
+    url.parse().map_err(|_| invalid(origin, problem.to_owned()))
+}
+
+pub(super) fn find_config(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let paths = match &config.kubeconfig {
         Some(path) => vec![path.clone()],
         None => paths_from_env(),
@@ -87,7 +89,7 @@ fn find_config(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
 }
 
 impl LoadedConfig {
-    fn new(
+    pub(super) fn new(
         origin: String,
         mut config: Config,
         kubeconfig_proxy: Option<&str>,
@@ -143,7 +145,7 @@ impl LoadedConfig {
         Self::new(origin, self.config, None)
     }
 
-    fn with_overrides(mut self, config: &ClientConfig) -> Result<Self, ConnectError> {
+    pub(super) fn with_overrides(mut self, config: &ClientConfig) -> Result<Self, ConnectError> {
         self.pings = Pings::of(config);
         if let Some(path) = &config.ca_file {
             let unusable = |error: BoxError| {

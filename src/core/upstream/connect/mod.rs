@@ -7,10 +7,11 @@ mod error;
 pub(super) mod kubeconfig;
 #[cfg(any(test, feature = "test-support"))]
 pub(super) mod memory;
+pub(super) mod other_server;
 pub(super) mod stack;
 pub(super) mod transport;
 
-pub use config::ClientConfig;
+pub use config::{ClientConfig, OtherServer};
 pub(super) use connection::server_certificate::ServerCertificateError;
 pub(super) use credentials::exec_plugin::PluginError;
 pub use error::ConnectError;

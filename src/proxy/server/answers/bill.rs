@@ -170,6 +170,7 @@ mod tests {
                 began: Instant::now(),
                 time: Timestamp::UNIX_EPOCH,
                 headers: None,
+                trace: None,
                 cpu: None,
             },
             outcome,
@@ -318,6 +319,7 @@ mod tests {
         record.arrival.cpu = Some(Arc::clone(&account));
         record.resource = None;
         record.waits = Waits {
+            began: None,
             authorize,
             acquire,
             prove,

@@ -12,4 +12,5 @@ mod readme_commands;
 mod reload;
 mod security;
 mod start;
+mod top;
 mod why;

@@ -50,11 +50,13 @@ fn record(trace: &Arc<RequestTrace>, target: &str, outcome: Outcome) -> Record {
             time: Timestamp::now(),
             headers: None,
             trace: Some(Arc::clone(trace)),
+            cpu: None,
         },
         outcome,
         resource: Some(GroupVersionResource::new("", "v1", "pods")),
         caller: None,
         waits: Waits::default(),
+        read: None,
         status: StatusCode::OK,
         time_to_head: millis(10),
     }

@@ -25,6 +25,8 @@ const MOST_RECOVERIES: usize = 16;
 pub(in crate::server::admin::api) struct Snapshot {
     /// When the snapshot was made, by RFC 3339.
     time: String,
+    /// The version of kubefan.
+    version: &'static str,
     /// The page caches.
     caches: Caches,
     /// The page clients.
@@ -45,6 +47,7 @@ impl Page for Snapshot {
     fn read(sources: &Sources) -> Result<Self, Status> {
         Ok(Self {
             time: now(),
+            version: env!("CARGO_PKG_VERSION"),
             caches: Caches::largest(sources, MOST_CACHES)?,
             clients: Clients::read(sources)?,
             freshness: Freshness::first(sources, MOST_CACHES)?,
