@@ -381,7 +381,7 @@ async fn the_command_explains_the_requests_of_kubectl() {
     assert!(block.contains("what would change it:"), "{block}");
     // Without a path, standard input is read, too.
     let json = run(&["--json"], Some(open()));
-    let lines = json.lines().map(|line| serde_json::from_str::<Value>(line));
+    let lines = json.lines().map(serde_json::from_str::<Value>);
     let lines: Vec<_> = lines.map(|line| line.expect("JSON")).collect();
     let is_of_object = |line: &&Value| line["path"] == format!("{path}/there");
     let explanation = lines.iter().find(is_of_object).expect("the object");
