@@ -276,10 +276,12 @@ async fn watches_of_single_objects_share_a_question_if_names_are_covered() {
 
 #[tokio::test(start_paused = true)]
 async fn watches_of_single_objects_are_judged_by_their_names_once_these_are_not_covered() {
+    // They move in several steps.
+    const WATCHES: usize = 2 * CHANGED_AT_ONCE + 1;
     let scene = Scene::new();
     scene.set_names_covered(true);
-    let open = |number: u32| scene.open_pod(&number.to_string());
-    let mut watches: Vec<_> = (0..100).map(open).collect();
+    let open = |number: usize| scene.open_pod(&number.to_string());
+    let mut watches: Vec<_> = (0..WATCHES).map(open).collect();
     let mut of_all = scene.open("u", "pods");
     sleep(2 * MINUTE).await;
     let asked = scene.asked();
@@ -287,17 +289,18 @@ async fn watches_of_single_objects_are_judged_by_their_names_once_these_are_not_
     // A webhook that forbids one name.
     scene.set_names_covered(false);
     scene.set("u", "pods selected 7", Judgement::Denied);
-    sleep(MINUTE + 5 * SECOND).await;
+    sleep(MINUTE + 15 * SECOND).await;
     let over: Vec<bool> = watches.iter_mut().map(is_over).collect();
-    let over: Vec<usize> = (0..100).filter(|number| over[*number]).collect();
+    let over: Vec<usize> = (0..WATCHES).filter(|number| over[*number]).collect();
     assert_eq!(over, [7]);
     assert!(!is_over(&mut of_all));
     let questions = scene.watches.inner.state.lock().register.questions();
-    // Those about the rights to 99 names and to all of them, and that about the token of the latter.
-    assert_eq!(questions, (100, 1));
+    // Those about the rights to the other names and to all of them, and that about the token of the
+    // latter.
+    assert_eq!(questions, (WATCHES, 1));
     let asked = scene.asked();
     let of_names = asked.iter().filter(|(_, of)| of == "u pods selected");
-    assert!(of_names.count() >= 100, "{asked:?}");
+    assert!(of_names.count() >= WATCHES, "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]
