@@ -89,8 +89,9 @@ pub(super) trait Reviews: Send + Sync + 'static {
     /// Returns true if a right of `caller` to all names covers each name.
     fn covers_names(&self, caller: &KnownCaller) -> bool;
 
-    /// Returns the same as `covers_names`, but asks again first if the last answer is old.
-    fn confirm_names(&self, caller: &Arc<KnownCaller>) -> Asking<bool>;
+    /// Returns the same as `covers_names`, but asks again first if the last answer is old. Returns
+    /// `None` if there is no answer.
+    fn confirm_names(&self, caller: &Arc<KnownCaller>) -> Asking<Option<bool>>;
 
     /// Asks for the owner of `token`.
     fn check(&self, token: &Token) -> Asking<TokenOwner<Arc<KnownUser>>>;
@@ -394,10 +395,11 @@ impl OpenWatches {
     }
 
     /// Judges watches of single objects by their names from now on, if the right of their group to
-    /// all names does not cover names any more.
+    /// all names does not cover names any more. Without an answer they stay, because they would not
+    /// come back.
     async fn confirm_names(&self, group: GroupId, caller: &Arc<KnownCaller>) {
         let has_names = || self.inner.state.lock().register.has_covered_names(group);
-        if !has_names() || self.inner.reviews.confirm_names(caller).await {
+        if !has_names() || self.inner.reviews.confirm_names(caller).await != Some(false) {
             return;
         }
         let now = Instant::now();
