@@ -22,7 +22,7 @@ impl Reviews for Arc<Authorizer> {
         self.names.cover(caller.user())
     }
 
-    fn confirm_names(&self, caller: &Arc<KnownCaller>) -> Asking<bool> {
+    fn confirm_names(&self, caller: &Arc<KnownCaller>) -> Asking<Option<bool>> {
         let (authorizer, caller) = (Arc::clone(self), Arc::clone(caller));
         Box::pin(async move { authorizer.names.confirmed(caller.user()).await })
     }

@@ -246,9 +246,9 @@ impl<P: FreshnessProbe> Freshness<P> {
     ///
     /// [`ProofError`] after 3 s at the latest. If a direct list of the objects would take longer,
     /// this limit is longer too, up to 30 s. [`ProofError::Isolated`] if the selection is isolated,
-    /// with every policy. [`ProofError::TooCostly`] for Events, if no later change comes soon.
-    /// [`ProofError::UpstreamUnproven`] if the upstream is a kubefan that may
-    /// answer with older states.
+    /// with every policy. [`ProofError::TooCostly`] for Events, if no later change comes soon, or
+    /// if the API server is slow. [`ProofError::UpstreamUnproven`] if the upstream is a kubefan that
+    /// may answer with older states.
     pub async fn prove(
         &self,
         request: ProofRequest,

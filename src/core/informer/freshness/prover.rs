@@ -31,6 +31,10 @@ const BARRIER_WAIT: Duration = Duration::from_millis(10);
 /// How long a barrier that no verification list follows, and the watch's way to it, may take. On a
 /// resource that changes often, both together take some milliseconds.
 const SOON: Duration = Duration::from_millis(25);
+/// How long the call for a barrier of Events may take. The caller's time limit is longer, even if it
+/// first waits for a call in flight: so a slow API server makes such proofs too costly, and they
+/// don't time out. Guarded by `a_slow_barrier_makes_proofs_of_events_too_costly`.
+const EVENTS_CALL_LIMIT: Duration = Duration::from_secs(1);
 /// How long a proof of Events waits for an event after its barrier. The API server reads a list of
 /// Events from etcd, which often takes longer.
 const LATER_EVENT_WAIT: Duration = Duration::from_millis(100);
@@ -133,11 +137,11 @@ impl<P: FreshnessProbe> Prover<P> {
 
     /// Proves all Events of the cache by a barrier, and fails if no later event comes soon. A later
     /// event shows that all changes up to the barrier were received. A verification list would cost
-    /// the API server as much as the request itself. The call has no time limit here, because the
-    /// request would take as long if it was forwarded.
+    /// the API server as much as the request itself.
     async fn prove_by_later_event(&self, start: &Start) -> Attempt {
         let proof = async {
-            let barrier = self.request_barrier(start).await?;
+            let barrier = timeout(EVENTS_CALL_LIMIT, self.request_barrier(start)).await;
+            let barrier = barrier.unwrap_or(Err(ProofError::TooCostly))?;
             let proof = timeout(LATER_EVENT_WAIT, self.prove_by_barrier(start, barrier)).await;
             proof.unwrap_or(Err(ProofError::TooCostly))
         };

@@ -75,10 +75,11 @@ pub(in crate::identity) enum NameCoverage {
     /// It does, because every authorizer lists rights, and a listed right without names has no
     /// exceptions.
     Covered,
-    /// An authorizer does not list rights, so it may forbid single names; or there is no clear
-    /// answer. The text says why.
+    /// An authorizer does not list rights, so it may forbid single names; or the API server refuses
+    /// to say. The text says why.
     Uncovered(String),
-    /// The API server can't be reached, or can't answer.
+    /// The API server has not answered, or its answer says nothing about names. Unlike for a
+    /// [`Judgement`], this includes an overloaded API server (429).
     NoAnswer,
 }
 
@@ -279,8 +280,8 @@ fn name_coverage(answer: Result<RulesStatus, Error>) -> NameCoverage {
         }
         Ok(status) if status.incomplete == Some(false) => NameCoverage::Covered,
         Ok(_) => NameCoverage::Uncovered("the list of rules is incomplete".to_owned()),
-        Err(error) if is_outage(&error) => NameCoverage::NoAnswer,
-        Err(error) => NameCoverage::Uncovered(error.to_string()),
+        Err(error) if is_refusal(&error) => NameCoverage::Uncovered(error.to_string()),
+        Err(_) => NameCoverage::NoAnswer,
     }
 }
 
@@ -289,6 +290,12 @@ fn is(error: &Error, code: StatusCode) -> bool {
     error
         .status()
         .is_some_and(|status| status.code == code.as_u16())
+}
+
+/// Returns true if the API server refuses to answer. It would probably refuse again.
+fn is_refusal(error: &Error) -> bool {
+    let is_too_many = is(error, StatusCode::TOO_MANY_REQUESTS);
+    matches!(error, Error::Answer { .. }) && !is_too_many && !is_outage(error)
 }
 
 /// Returns true if the API server can't be reached, or can't answer. An overloaded API server (429)
@@ -364,25 +371,28 @@ mod tests {
             let answer = serde_json::from_value(status.clone()).expect("a status");
             assert_eq!(name_coverage(Ok(answer)), expected, "{status}");
         }
-        for (code, is_outage) in [
-            (401, false),
-            (403, false),
-            (404, false),
-            (429, false),
-            (503, true),
+        let answer = |code| Error::Answer {
+            status: Box::new(Status::failure(code, "", "")),
+            retry_after: None,
+        };
+        for (error, is_uncovered) in [
+            (answer(401), true),
+            (answer(403), true),
+            (answer(404), true),
+            (answer(429), false),
+            (answer(503), false),
+            (Error::Unreachable("refused".into()), false),
+            (Error::Timeout(REVIEW_TIMEOUT), false),
+            (Error::Decode("no JSON".into()), false),
+            (Error::Credentials("none".to_owned()), false),
         ] {
-            let status = Box::new(Status::failure(code, "", ""));
-            let error = Error::Answer {
-                status,
-                retry_after: None,
+            let text = error.to_string();
+            let expected = if is_uncovered {
+                uncovered(&text)
+            } else {
+                NameCoverage::NoAnswer
             };
-            let found = name_coverage(Err(error));
-            assert_eq!(
-                found == NameCoverage::NoAnswer,
-                is_outage,
-                "{code}: {found:?}"
-            );
-            assert_ne!(found, NameCoverage::Covered, "{code}");
+            assert_eq!(name_coverage(Err(error)), expected, "{text}");
         }
     }
 }

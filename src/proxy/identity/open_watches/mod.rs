@@ -62,7 +62,8 @@ const MOST_IN_FLIGHT: InFlight = InFlight {
 };
 /// The questions that the rate permits in this number of seconds may be asked at once.
 const BURST_SECONDS: u32 = 2;
-/// How many questions are put into the queue while one lock is held after a change.
+/// How many questions are put into the queue while one lock is held after a change, and how many
+/// watches move to other questions.
 const CHANGED_AT_ONCE: usize = 256;
 /// The number of watches whose certificates are verified before other tasks may run.
 const RECHECKED_AT_ONCE: usize = 16;
@@ -88,8 +89,9 @@ pub(super) trait Reviews: Send + Sync + 'static {
     /// Returns true if a right of `caller` to all names covers each name.
     fn covers_names(&self, caller: &KnownCaller) -> bool;
 
-    /// Returns the same as `covers_names`, but asks again first if the last answer is old.
-    fn confirm_names(&self, caller: &Arc<KnownCaller>) -> Asking<bool>;
+    /// Returns the same as `covers_names`, but asks again first if the last answer is old. Returns
+    /// `None` if there is no answer.
+    fn confirm_names(&self, caller: &Arc<KnownCaller>) -> Asking<Option<bool>>;
 
     /// Asks for the owner of `token`.
     fn check(&self, token: &Token) -> Asking<TokenOwner<Arc<KnownUser>>>;
@@ -393,11 +395,17 @@ impl OpenWatches {
     }
 
     /// Judges watches of single objects by their names from now on, if the right of their group to
-    /// all names does not cover names any more.
+    /// all names does not cover names any more. Without an answer they stay, because they would not
+    /// come back.
     async fn confirm_names(&self, group: GroupId, caller: &Arc<KnownCaller>) {
-        let has_names = self.inner.state.lock().register.has_covered_names(group);
-        if has_names && !self.inner.reviews.confirm_names(caller).await {
-            self.with(|state| state.register.names_uncovered(group, Instant::now()));
+        let has_names = || self.inner.state.lock().register.has_covered_names(group);
+        if !has_names() || self.inner.reviews.confirm_names(caller).await != Some(false) {
+            return;
+        }
+        let now = Instant::now();
+        while has_names() {
+            self.with(|state| state.register.names_uncovered(group, CHANGED_AT_ONCE, now));
+            tokio::task::yield_now().await;
         }
     }
 }

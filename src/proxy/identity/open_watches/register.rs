@@ -124,7 +124,7 @@ impl Register {
         if let Some(attributes) = attributes {
             let roles = &self.recent.roles;
             let changed = roles.last(caller.user(), &attributes.namespace);
-            let right = self.join_right(id, &caller, attributes, now);
+            let right = self.join_right(id, &caller, attributes, member.narrower.as_deref(), now);
             if let Some(at) = changed {
                 self.ask_after(right, at, false);
             }

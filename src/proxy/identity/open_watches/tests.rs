@@ -27,8 +27,8 @@ struct Script {
     rights: HashMap<(String, String), Judgement>,
     /// The answer to all questions with users' own credentials, whatever the rights are.
     with_token: Option<Judgement>,
-    /// Whether a right to all names covers each name.
-    names_covered: bool,
+    /// Whether a right to all names covers each name; `None` if there is no answer.
+    names_covered: Option<bool>,
     /// The answer about each token; `MayNotAsk` for a token without an entry.
     tokens: HashMap<String, TokenOwner<Arc<KnownUser>>>,
     /// How long an answer takes.
@@ -69,11 +69,11 @@ impl Reviews for Scripted {
     }
 
     fn covers_names(&self, _: &KnownCaller) -> bool {
-        self.0.lock().names_covered
+        self.0.lock().names_covered == Some(true)
     }
 
-    fn confirm_names(&self, caller: &Arc<KnownCaller>) -> Asking<bool> {
-        let covered = self.covers_names(caller);
+    fn confirm_names(&self, _: &Arc<KnownCaller>) -> Asking<Option<bool>> {
+        let covered = self.0.lock().names_covered;
         Box::pin(async move { covered })
     }
 
@@ -187,7 +187,7 @@ impl Scene {
         self.watches.open(&caller, None, Some(attributes), None)
     }
 
-    fn set_names_covered(&self, names_covered: bool) {
+    fn set_names_covered(&self, names_covered: Option<bool>) {
         self.script.0.lock().names_covered = names_covered;
     }
 
@@ -256,7 +256,7 @@ async fn watches_with_the_same_user_and_attributes_share_a_question() {
 async fn watches_of_single_objects_share_a_question_if_names_are_covered() {
     for names_covered in [true, false] {
         let scene = Scene::new();
-        scene.set_names_covered(names_covered);
+        scene.set_names_covered(Some(names_covered));
         let open = |number: u32| scene.open_pod(&number.to_string());
         let mut watches: Vec<_> = (0..100).map(open).collect();
         sleep(MINUTE).await;
@@ -276,28 +276,36 @@ async fn watches_of_single_objects_share_a_question_if_names_are_covered() {
 
 #[tokio::test(start_paused = true)]
 async fn watches_of_single_objects_are_judged_by_their_names_once_these_are_not_covered() {
+    // They move in several steps.
+    const WATCHES: usize = 2 * CHANGED_AT_ONCE + 1;
     let scene = Scene::new();
-    scene.set_names_covered(true);
-    let open = |number: u32| scene.open_pod(&number.to_string());
-    let mut watches: Vec<_> = (0..100).map(open).collect();
+    scene.set_names_covered(Some(true));
+    let open = |number: usize| scene.open_pod(&number.to_string());
+    let mut watches: Vec<_> = (0..WATCHES).map(open).collect();
     let mut of_all = scene.open("u", "pods");
     sleep(2 * MINUTE).await;
     let asked = scene.asked();
     assert!((2..=3).contains(&asked.len()), "{asked:?}");
+    // Nothing moves while it is not known whether names are covered.
+    scene.set_names_covered(None);
+    sleep(2 * MINUTE).await;
+    let asked = scene.asked();
+    assert!((2..=3).contains(&asked.len()), "{asked:?}");
     // A webhook that forbids one name.
-    scene.set_names_covered(false);
+    scene.set_names_covered(Some(false));
     scene.set("u", "pods selected 7", Judgement::Denied);
-    sleep(MINUTE + 5 * SECOND).await;
+    sleep(MINUTE + 15 * SECOND).await;
     let over: Vec<bool> = watches.iter_mut().map(is_over).collect();
-    let over: Vec<usize> = (0..100).filter(|number| over[*number]).collect();
+    let over: Vec<usize> = (0..WATCHES).filter(|number| over[*number]).collect();
     assert_eq!(over, [7]);
     assert!(!is_over(&mut of_all));
     let questions = scene.watches.inner.state.lock().register.questions();
-    // Those about the rights to 99 names and to all of them, and that about the token of the latter.
-    assert_eq!(questions, (100, 1));
+    // Those about the rights to the other names and to all of them, and that about the token of the
+    // latter.
+    assert_eq!(questions, (WATCHES, 1));
     let asked = scene.asked();
     let of_names = asked.iter().filter(|(_, of)| of == "u pods selected");
-    assert!(of_names.count() >= 100, "{asked:?}");
+    assert!(of_names.count() >= WATCHES, "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -119,9 +119,11 @@ impl Attributes {
 
     /// Returns these attributes without selectors, and for all names if `names_covered`. A yes for
     /// the result covers these attributes. Returns `None` if the result would be equal to these
-    /// attributes.
+    /// attributes. A right to impersonate is always about its name, such as `system:masters`: what
+    /// is known about the names of objects says nothing about those of users.
     pub(in crate::identity) fn more_general(&self, names_covered: bool) -> Option<Self> {
-        let is_name_covered = names_covered && self.is_of_one_object();
+        let is_of_object = self.is_of_one_object() && self.verb != "impersonate";
+        let is_name_covered = names_covered && is_of_object;
         (is_name_covered || self.has_selectors()).then(|| {
             let mut general = self.without_selectors();
             if is_name_covered {
@@ -297,6 +299,7 @@ mod tests {
             (of("get", "a"), true, Some(of("get", ANY_NAME))),
             (of("get", ANY_NAME), true, None),
             (of("create", "a"), true, Some(of("create", ANY_NAME))),
+            (of("impersonate", "system:masters"), true, None),
         ] {
             let general = attributes.more_general(names_covered);
             assert_eq!(general, expected, "{attributes:?} {names_covered}");

@@ -86,11 +86,16 @@ impl CoveredNames {
     }
 
     /// Returns the same as [`cover`](Self::cover), but waits for an answer if the last one is old.
-    pub(in crate::identity) async fn confirmed(&self, user: &User) -> bool {
-        if let Self::Found(finding) = self {
-            finding.ask_if_due().await;
+    /// Returns `None` if that has expired, and the API server has not answered since.
+    pub(in crate::identity) async fn confirmed(&self, user: &User) -> Option<bool> {
+        match self {
+            Self::Fixed(covered) => Some(*covered),
+            Self::Found(_) if user.is_node() => Some(false),
+            Self::Found(finding) => {
+                finding.ask_if_due().await;
+                finding.last()
+            }
         }
-        self.cover(user)
     }
 
     /// Returns true if the last clear answer was asked for within `age`, and says that names are
@@ -120,6 +125,14 @@ impl Finding {
             });
         }
         is_within(&self.covered_at, self.validity, now)
+    }
+
+    /// Returns the last clear answer, or `None` if it was a yes that has expired. A no counts until
+    /// there is a yes.
+    fn last(&self) -> Option<bool> {
+        let is_covered = is_within(&self.covered_at, self.validity, self.now());
+        let was_covered = self.covered_at.load(Ordering::Relaxed) > 0;
+        (is_covered || !was_covered).then_some(is_covered)
     }
 
     async fn ask_if_due(&self) {

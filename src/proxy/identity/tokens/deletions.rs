@@ -157,8 +157,8 @@ mod tests {
             false
         }
 
-        fn confirm_names(&self, _: &Arc<KnownCaller>) -> Asking<bool> {
-            Box::pin(async { false })
+        fn confirm_names(&self, _: &Arc<KnownCaller>) -> Asking<Option<bool>> {
+            Box::pin(async { Some(false) })
         }
 
         fn check(&self, token: &Token) -> Asking<TokenOwner<Arc<KnownUser>>> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::model::object;
 use crate::api::{EventType, ListPage, ResourceVersion, Status};
@@ -36,6 +36,8 @@ enum ListAnswer {
 /// An API server that records the calls, and answers with a version that the test sets.
 struct Server {
     list_answer: ListAnswer,
+    /// How long the answer to a barrier takes.
+    barrier_duration: Mutex<Duration>,
     current: Mutex<ResourceVersion>,
     calls: Mutex<Vec<&'static str>>,
 }
@@ -66,6 +68,10 @@ fn page(version: ResourceVersion, objects: usize) -> ListPage {
 impl FreshnessProbe for Probe {
     async fn barrier(&self) -> Result<ResourceVersion, upstream::Error> {
         self.0.calls.lock().push("barrier");
+        let duration = *self.0.barrier_duration.lock();
+        if !duration.is_zero() {
+            sleep(duration).await;
+        }
         Ok(*self.0.current.lock())
     }
 
@@ -122,6 +128,7 @@ impl World {
         writer.replace(relist, current);
         let server = Arc::new(Server {
             list_answer,
+            barrier_duration: Mutex::default(),
             current: Mutex::new(current),
             calls: Mutex::default(),
         });
@@ -401,4 +408,32 @@ async fn events_are_proven_by_a_later_event_and_by_no_list() {
     assert_eq!(world.prove(Some(110)).await, missed);
     world.change();
     assert_eq!(world.prove(Some(5)).await, (Outcome::TooCostly, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_barrier_makes_proofs_of_events_too_costly() {
+    let mut world = World::of_events();
+    let missed = (Outcome::TooCostly, vec!["barrier"]);
+    world.change();
+    *world.server.barrier_duration.lock() = Duration::from_secs(60);
+    let asked_at = Instant::now();
+    assert_eq!(world.prove(None).await, missed);
+    assert!(asked_at.elapsed() < Duration::from_secs(2));
+    // The call counts as one that the watch has missed.
+    *world.server.barrier_duration.lock() = Duration::ZERO;
+    world.change();
+    assert_eq!(world.prove(Some(5)).await, (Outcome::TooCostly, vec![]));
+    sleep(Duration::from_secs(10)).await;
+    world.change();
+    assert_eq!(world.prove(Some(5)).await, (BY_BARRIER, vec!["barrier"]));
+    // A client that gives up early switches no proofs off.
+    *world.server.barrier_duration.lock() = Duration::from_secs(60);
+    let early = world.ask(None, async |freshness| {
+        let proof = freshness.prove(ProofRequest::default(), Instant::now(), Duration::ZERO);
+        timeout(Duration::from_millis(20), proof).await.is_err()
+    });
+    assert_eq!(early.await, (true, vec!["barrier"]));
+    *world.server.barrier_duration.lock() = Duration::ZERO;
+    world.change();
+    assert_eq!(world.prove(Some(5)).await, (BY_BARRIER, vec!["barrier"]));
 }

@@ -18,6 +18,8 @@ pub(super) struct Group {
     /// The user that the question is about.
     pub(super) asker: Asker,
     pub(super) members: BTreeSet<MemberId>,
+    /// The members that are watches of single names, if the question is about all names.
+    pub(super) covered_names: BTreeSet<MemberId>,
     pub(super) schedule: Schedule,
     /// True while the question is asked.
     pub(super) is_asked: bool,
@@ -78,6 +80,7 @@ impl Group {
             subject,
             asker,
             members: BTreeSet::new(),
+            covered_names: BTreeSet::new(),
             schedule: Schedule::new(first),
             is_asked: false,
             judged_at: now,

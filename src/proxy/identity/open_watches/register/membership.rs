@@ -39,12 +39,12 @@ impl Register {
         let Some(old) = member.right else {
             return;
         };
-        let caller = Arc::clone(&member.caller);
+        let (caller, narrower) = (Arc::clone(&member.caller), member.narrower.clone());
         let schedule = self.groups[&old].schedule.clone();
         let is_held = self.groups[&old].is_held;
         let roles = &self.recent.roles;
         let changed = roles.last(caller.user(), &attributes.namespace);
-        let new = self.join_right(id, &caller, attributes, now);
+        let new = self.join_right(id, &caller, attributes, narrower.as_deref(), now);
         if new != old {
             self.leave(old, id);
         }
@@ -69,45 +69,41 @@ impl Register {
     /// Returns true if the group's question is about all names, and decides about watches of single
     /// names.
     pub(in crate::identity::open_watches) fn has_covered_names(&self, id: GroupId) -> bool {
-        !self.with_covered_names(id).is_empty()
+        let group = self.groups.get(&id);
+        group.is_some_and(|group| !group.covered_names.is_empty())
     }
 
-    /// Moves the watches of single names to questions about these names, because a right to all
-    /// names does not cover them any more.
-    pub(in crate::identity::open_watches) fn names_uncovered(&mut self, id: GroupId, now: Instant) {
-        for id in self.with_covered_names(id) {
-            let member = self.members.get_mut(&id);
+    /// Moves up to `most` watches of single names to questions about these names, because a right
+    /// to all names does not cover them any more.
+    pub(in crate::identity::open_watches) fn names_uncovered(
+        &mut self,
+        id: GroupId,
+        most: usize,
+        now: Instant,
+    ) {
+        for _ in 0..most {
+            let group = self.groups.get_mut(&id);
+            let Some(watch) = group.and_then(|group| group.covered_names.pop_first()) else {
+                return;
+            };
+            let member = self.members.get_mut(&watch);
             if let Some(narrower) = member.and_then(|member| member.narrower.take()) {
-                self.move_right(id, narrower, now);
+                self.move_right(watch, narrower, now);
             }
         }
     }
 
-    /// Returns the members that are watches of single names, if the group's question is about all
-    /// names.
-    fn with_covered_names(&self, id: GroupId) -> Vec<MemberId> {
-        let Some(group) = self.groups.get(&id) else {
-            return Vec::new();
-        };
-        let Subject::Right(question) = &group.subject else {
-            return Vec::new();
-        };
-        let name = &question.attributes.name;
-        let is_covered = |id: &MemberId| {
-            let member = self.members.get(id);
-            let narrower = member.and_then(|member| member.narrower.as_ref());
-            narrower.is_some_and(|narrower| narrower.name != *name)
-        };
-        group.members.iter().copied().filter(is_covered).collect()
-    }
-
+    /// Adds a watch to the group of the question about `attributes`. `narrower` are the watch's own
+    /// attributes if these are more general.
     pub(super) fn join_right(
         &mut self,
         member: MemberId,
         caller: &KnownCaller,
         attributes: Arc<Attributes>,
+        narrower: Option<&Attributes>,
         now: Instant,
     ) -> GroupId {
+        let is_name_covered = narrower.is_some_and(|narrower| narrower.name != attributes.name);
         let question = Question::new(caller, attributes);
         let id = match self.rights.get(&question) {
             Some(id) => *id,
@@ -129,7 +125,7 @@ impl Register {
                 id
             }
         };
-        self.join(id, member);
+        self.join(id, member, is_name_covered);
         id
     }
 
@@ -159,13 +155,16 @@ impl Register {
                 id
             }
         };
-        self.join(id, member);
+        self.join(id, member, false);
         id
     }
 
-    fn join(&mut self, id: GroupId, member: MemberId) {
+    fn join(&mut self, id: GroupId, member: MemberId, is_name_covered: bool) {
         if let Some(group) = self.groups.get_mut(&id) {
             group.members.insert(member);
+            if is_name_covered {
+                group.covered_names.insert(member);
+            }
         }
     }
 
@@ -175,6 +174,7 @@ impl Register {
             return;
         };
         group.members.remove(&member);
+        group.covered_names.remove(&member);
         if !group.members.is_empty() {
             return;
         }

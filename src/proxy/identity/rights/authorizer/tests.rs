@@ -131,7 +131,7 @@ impl Scene {
 
     /// Waits until the question about rules that is in flight has its answer, and asks it if the
     /// last answer is old.
-    async fn confirmed(&self) -> bool {
+    async fn confirmed(&self) -> Option<bool> {
         self.authorizer.names.confirmed(&User::default()).await
     }
 }
@@ -270,7 +270,7 @@ async fn a_webhook_that_is_added_counts_within_the_time_of_a_decision() {
     let named = read("get", "a");
     // The first read finds nothing, and asks. It does not wait.
     assert!(!authorizer.may_read_all_names(&caller, &named).await);
-    assert!(scene.confirmed().await);
+    assert_eq!(scene.confirmed().await, Some(true));
     for _ in 0..100 {
         assert!(authorizer.may_read_all_names(&caller, &named).await);
     }
@@ -279,7 +279,7 @@ async fn a_webhook_that_is_added_counts_within_the_time_of_a_decision() {
     advance(validity / 2).await;
     // The last answer still counts while it is asked for again.
     assert_eq!(authorizer.known(&caller, &named), Some(Verdict::Allowed));
-    assert!(!scene.confirmed().await);
+    assert_eq!(scene.confirmed().await, Some(false));
     assert_eq!(authorizer.known(&caller, &named), None);
     assert!(!authorizer.may_read_all_names(&caller, &named).await);
     assert_eq!(scene.rules_asked(), 1);
@@ -289,7 +289,7 @@ async fn a_webhook_that_is_added_counts_within_the_time_of_a_decision() {
     assert_eq!(scene.rules_asked(), 0);
     // An answer expires if no read asks for it again in time.
     scene.set_rules(201, json!({"incomplete": false}));
-    assert!(scene.confirmed().await);
+    assert_eq!(scene.confirmed().await, Some(true));
     advance(validity).await;
     assert_eq!(authorizer.known(&caller, &named), None);
     assert!(!authorizer.is_name_covered(&caller, &named));
@@ -304,7 +304,7 @@ async fn in_an_outage_names_are_covered_as_long_as_older_decisions_count() {
     let validity = config.allowed_ttl;
     let scene = Scene::new(config, is_of_all_names);
     scene.set_rules(201, json!({"incomplete": false}));
-    assert!(scene.confirmed().await);
+    assert_eq!(scene.confirmed().await, Some(true));
     let (user, node) = (Arc::new(KnownCaller::for_tests(1)), node());
     let authorizer = &scene.authorizer;
     for caller in [&user, &node] {
@@ -314,21 +314,22 @@ async fn in_an_outage_names_are_covered_as_long_as_older_decisions_count() {
     scene.set_rules(503, Value::Null);
     let named = read("get", "a");
     advance(validity / 2).await;
-    assert!(scene.confirmed().await, "the last answer has not expired");
+    let last = scene.confirmed().await;
+    assert_eq!(last, Some(true), "the last answer has not expired");
     advance(validity / 2).await;
-    assert!(!scene.confirmed().await);
+    assert_eq!(scene.confirmed().await, None, "it is not known");
     assert!(authorizer.was_allowed(&user, &named) && !authorizer.was_allowed(&node, &named));
     advance(Duration::from_secs(60) - validity).await;
     assert!(!authorizer.was_allowed(&user, &named));
     // A clear answer ends it at once.
     scene.set_rules(201, json!({"incomplete": false}));
-    assert!(scene.confirmed().await);
+    assert_eq!(scene.confirmed().await, Some(true));
     let since = Instant::now();
     authorizer.learn(&user, &read("get", ANY_NAME), since);
     advance(validity).await;
     assert!(authorizer.was_allowed(&user, &named));
     scene.set_rules(403, Value::Null);
-    assert!(!scene.confirmed().await);
+    assert_eq!(scene.confirmed().await, Some(false));
     assert!(!authorizer.was_allowed(&user, &named));
 }
 
