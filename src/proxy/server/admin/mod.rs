@@ -33,6 +33,12 @@ use crate::ledger::{Ledger, sample_kept};
 /// The answer to a request that needs an authorized caller, if the API server has not answered yet.
 const CLOSED: &str = "waiting for the API server, which decides who may read this";
 
+/// The answer to a request of the admin API if `admin.insecureExposeToNetwork` lets everyone read
+/// the metrics.
+const EXPOSED: &str = "forbidden: this listener is exposed to the network and authenticates no \
+                       callers, so it has only metrics and readiness; for the admin API leave out \
+                       admin.insecureExposeToNetwork";
+
 /// The methods that the listener accepts.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");
 
@@ -70,6 +76,7 @@ impl Admin {
     /// answered only for callers that may get `/metrics` of the API server, and the names of users
     /// only for those that may get their path. So no caller gets them before `startup` is finished.
     /// `/admin/v1/why` needs no right if clients are authenticated: it is answered for its caller.
+    /// Without a local name in `web_pages`, and without authenticated callers, the admin API is closed.
     /// The files of the dashboard have no data, and are for everyone.
     pub fn new(
         startup: Startup,
@@ -121,6 +128,10 @@ impl Admin {
             let is_for_caller = path == why::PATH && why::authenticates(&self.startup);
             let right = (!is_for_caller).then_some(right);
             if let Err(status) = self.permit(&mut request, right, is_read).await {
+                return Ok(refuse(&status, is_api));
+            }
+            if let Some(reason) = closed_because(self.web_pages, &path) {
+                let status = Status::failure(403, "Forbidden", reason);
                 return Ok(refuse(&status, is_api));
             }
         }
@@ -206,6 +217,14 @@ fn right_for(path: &str, is_verbose: bool) -> Option<&'static str> {
         "/readyz" if is_verbose => Some(METRICS),
         path => api::right_for(path),
     }
+}
+
+/// Returns why the listener with these rules has no answer for `path`, whoever asks. `None` if it
+/// has one. A listener beyond loopback without authenticated callers lets everyone read the metrics
+/// and details, but not the admin API, which also shows clients and settings.
+fn closed_because(rules: WebPageRules, path: &str) -> Option<&'static str> {
+    let is_exposed = !rules.has_local_name && !rules.are_callers_authenticated;
+    (is_exposed && api::is_path_of_api(path)).then_some(EXPOSED)
 }
 
 /// Returns the answer to a request that is refused: a Status if it is one of the admin API, and
@@ -331,6 +350,36 @@ mod tests {
             // The files of the dashboard have no data.
             for path in ["/", "/dashboard/main.js"] {
                 assert_eq!(status(&admin, path, headers).await, 200, "{headers:?}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_callers_an_exposed_listener_has_metrics_but_no_admin_api() {
+        let admin = admin(WebPageRules {
+            has_local_name: false,
+            are_callers_authenticated: false,
+        });
+        for (path, expected) in [
+            ("/livez", 200),
+            ("/readyz", 503),
+            ("/readyz?verbose", 503),
+            ("/metrics", 200),
+            ("/", 200),
+            ("/admin", 403),
+            ("/admin/v1/memory", 403),
+            ("/admin/v1/clients", 403),
+            ("/admin/v1/users", 403),
+            ("/admin/v1/config", 403),
+            ("/admin/v1/bill", 403),
+            ("/admin/v1/events", 403),
+            ("/admin/v1/openapi.json", 403),
+            ("/admin/v1/none", 403),
+            ("/admin/v1/why?path=/version", 403),
+        ] {
+            for host in ["kubefan.example", "localhost"] {
+                let status = status(&admin, path, &[("host", host)]).await;
+                assert_eq!(status, expected, "{path} {host}");
             }
         }
     }

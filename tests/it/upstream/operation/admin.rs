@@ -167,6 +167,14 @@ async fn an_operator_may_let_everyone_read_the_metrics() {
     for path in DETAILS {
         kubefan.admin().get(path).await.ok();
     }
+    for name in ["clients", "users", "config", "bill", "why?path=/version"] {
+        let answer = kubefan.admin().get(&format!("/admin/v1/{name}")).await;
+        assert_eq!(answer.status, 403, "{name}: {answer}");
+        assert!(
+            answer.to_string().contains("insecureExposeToNetwork"),
+            "{answer}"
+        );
+    }
     let warning = "anyone who reaches this address reads the metrics";
     assert!(kubefan.log().contains(warning), "{}", kubefan.log());
 }
