@@ -39,6 +39,11 @@ const EXPOSED: &str = "forbidden: this listener is exposed to the network and au
                        callers, so it has only metrics and readiness; for the admin API leave out \
                        admin.insecureExposeToNetwork";
 
+/// The answer to a question about a request if the answer would show beyond loopback what only
+/// kubefan itself may read.
+const WHY_IS_LOCAL: &str = "forbidden: clients are not authenticated, so the answer would show \
+                            what exists, by kubefan's own rights; ask on a loopback admin listener";
+
 /// The methods that the listener accepts.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");
 
@@ -125,12 +130,13 @@ impl Admin {
         let path = request.uri().path().to_owned();
         let is_api = api::is_path_of_api(&path);
         if let Some(right) = right_for(&path, is_verbose) {
-            let is_for_caller = path == why::PATH && why::authenticates(&self.startup);
+            let are_clients_authenticated = why::authenticates(&self.startup);
+            let is_for_caller = path == why::PATH && are_clients_authenticated;
             let right = (!is_for_caller).then_some(right);
             if let Err(status) = self.permit(&mut request, right, is_read).await {
                 return Ok(refuse(&status, is_api));
             }
-            if let Some(reason) = closed_because(self.web_pages, &path) {
+            if let Some(reason) = closed_because(self.web_pages, &path, are_clients_authenticated) {
                 let status = Status::failure(403, "Forbidden", reason);
                 return Ok(refuse(&status, is_api));
             }
@@ -221,10 +227,20 @@ fn right_for(path: &str, is_verbose: bool) -> Option<&'static str> {
 
 /// Returns why the listener with these rules has no answer for `path`, whoever asks. `None` if it
 /// has one. A listener beyond loopback without authenticated callers lets everyone read the metrics
-/// and details, but not the admin API, which also shows clients and settings.
-fn closed_because(rules: WebPageRules, path: &str) -> Option<&'static str> {
-    let is_exposed = !rules.has_local_name && !rules.are_callers_authenticated;
-    (is_exposed && api::is_path_of_api(path)).then_some(EXPOSED)
+/// and details, but not the admin API, which also shows clients and settings. Only a loopback
+/// listener explains requests that kubefan answers with its own rights.
+fn closed_because(
+    rules: WebPageRules,
+    path: &str,
+    are_clients_authenticated: bool,
+) -> Option<&'static str> {
+    if rules.has_local_name {
+        return None;
+    }
+    if !rules.are_callers_authenticated && api::is_path_of_api(path) {
+        return Some(EXPOSED);
+    }
+    (path == why::PATH && !are_clients_authenticated).then_some(WHY_IS_LOCAL)
 }
 
 /// Returns the answer to a request that is refused: a Status if it is one of the admin API, and
@@ -417,6 +433,29 @@ mod tests {
         assert_eq!(status(&admin, "/admin/v1/memory", &own).await, 200);
         for path in ["/dashboard", "/dashboard/", "/dashboard/none.js"] {
             assert_eq!(status(&admin, path, &own).await, 404, "{path}");
+        }
+    }
+
+    #[test]
+    fn only_a_loopback_listener_explains_what_kubefan_itself_may_read() {
+        let rules = |has_local_name, are_callers_authenticated| WebPageRules {
+            has_local_name,
+            are_callers_authenticated,
+        };
+        let (memory, why) = ("/admin/v1/memory", why::PATH);
+        for (rules, path, are_clients_authenticated, expected) in [
+            (rules(true, false), why, false, None),
+            (rules(true, false), why, true, None),
+            (rules(false, true), why, true, None),
+            (rules(false, true), why, false, Some(WHY_IS_LOCAL)),
+            (rules(false, true), memory, false, None),
+            (rules(false, true), METRICS, false, None),
+            (rules(false, false), why, true, Some(EXPOSED)),
+            (rules(false, false), memory, true, Some(EXPOSED)),
+            (rules(false, false), METRICS, false, None),
+        ] {
+            let reason = closed_because(rules, path, are_clients_authenticated);
+            assert_eq!(reason, expected, "{rules:?} {path}");
         }
     }
 
