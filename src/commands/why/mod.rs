@@ -10,6 +10,7 @@ use anyhow::{Context, bail, ensure};
 use kubectl_log::{LoggedRequest, requests};
 use kubefan_core::upstream;
 use kubefan_core::upstream::{Client, ClientConfig};
+use kubefan_proxy::identity::is_secret_header;
 use kubefan_proxy::process::{Error, block_on_few_threads, print};
 use kubefan_proxy::server::Explanation;
 use tokio::time::sleep;
@@ -134,12 +135,11 @@ fn question(args: &WhyArgs, request: &LoggedRequest) -> String {
 /// only their presence is sent.
 fn without_secret(header: &str) -> Option<String> {
     let (name, _) = header.split_once(':')?;
-    match name.trim().to_ascii_lowercase().as_str() {
-        "authorization" => Some("Authorization: not sent".to_owned()),
-        "cookie" | "proxy-authorization" | "sec-websocket-protocol" => None,
-        name if name.starts_with("x-remote-") => None,
-        _ => Some(header.to_owned()),
+    let name = name.trim();
+    if name.eq_ignore_ascii_case("authorization") {
+        return Some("Authorization: not sent".to_owned());
     }
+    (!is_secret_header(name)).then(|| header.to_owned())
 }
 
 fn failure(error: upstream::Error, url: &str) -> anyhow::Error {

@@ -316,6 +316,15 @@ async fn a_caller_asks_about_itself_or_whom_it_may_impersonate() {
     let header = [("header", "Impersonate-User: jane")];
     let other = ask(&admin.as_token(READER), &request, &header).await;
     assert_eq!(predicted(&other), "forward caller_identity", "{other:#}");
+    // Claims that only a proxy or a WebSocket client may send do not count.
+    for secret in [
+        "X-Remote-User: jane",
+        "Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA",
+        "Authorization: Bearer wrong",
+    ] {
+        let own = ask(&admin.as_token(READER), &request, &[("header", secret)]).await;
+        assert_eq!(predicted(&own), "hit", "{secret}: {own:#}");
+    }
     let jane = question(&request, &[("as", "jane")]);
     let plain = question(&request, &[]);
     for (client, path, status) in [
