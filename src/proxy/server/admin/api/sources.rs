@@ -78,9 +78,9 @@ impl Sources {
     }
 
     /// Returns the number of the user with this name. It is the same as long as the process runs,
-    /// and says nothing about the name.
-    pub(super) fn number_of(&self, user: &str) -> u32 {
-        let hash = self.numbers.hash_one(user);
-        (hash >> 32) as u32
+    /// and says nothing about the name. It has 53 bits, the most of a number in JavaScript: so two of
+    /// 10,000 users have the same number with a probability of less than 1 in 100 million.
+    pub(super) fn number_of(&self, user: &str) -> u64 {
+        self.numbers.hash_one(user) >> 11
     }
 }
