@@ -7,6 +7,7 @@ use clap::{
     ArgMatches, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
 use clap_complete::Shell;
+use kubefan_proxy::admin_client::AdminArgs;
 use kubefan_proxy::config::{AuthMode, GlobalArgs, ServeArgs, environment};
 
 /// kubefan: a caching watch proxy for the Kubernetes API
@@ -181,21 +182,9 @@ pub(crate) struct WhyArgs {
     #[arg(long = "as-user-extra", value_name = "KEY=VALUE", requires = "user")]
     pub(crate) extra: Vec<String>,
 
-    /// URL of kubefan's admin listener
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8002")]
-    pub(crate) admin_url: String,
-
-    /// Send the credentials in this file, and trust its certificate authority; default: none
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-
-    /// Send the credentials of this context; default: the current context of --kubeconfig
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-
-    /// Send the bearer token in this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
+    /// Which kubefan, and with which credentials.
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
 
     /// Print a line of JSON for each request
     #[arg(long)]

@@ -6,10 +6,11 @@ mod text;
 use std::io::{IsTerminal, Read as _};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use kubectl_log::{LoggedRequest, requests};
-use kubefan_core::upstream;
-use kubefan_core::upstream::{Client, ClientConfig};
+use kubefan_proxy::admin_client;
+use kubefan_proxy::admin_client::AdminClient;
+use kubefan_proxy::identity::is_secret_header;
 use kubefan_proxy::process::{Error, block_on_few_threads, print};
 use kubefan_proxy::server::Explanation;
 use tokio::time::sleep;
@@ -28,6 +29,7 @@ const INTERVAL: Duration = Duration::from_millis(110);
 ///
 /// # Errors
 ///
+/// [`Error::Usage`] for mistakes in the flags that name kubefan and the credentials;
 /// [`Error::Failed`] if there is no request, or kubefan does not answer.
 pub(super) fn why(args: &WhyArgs) -> Result<(), Error> {
     let requests = match args.path.as_deref() {
@@ -44,7 +46,7 @@ pub(super) fn why(args: &WhyArgs) -> Result<(), Error> {
             return Err(anyhow::anyhow!(problem).into());
         }
     };
-    block_on_few_threads(async { Ok(explain(args, &requests).await?) })
+    block_on_few_threads(explain(args, &requests))
 }
 
 /// Reads the requests in the output of `kubectl -v=8`.
@@ -61,50 +63,26 @@ fn from_stdin() -> anyhow::Result<Vec<LoggedRequest>> {
     Ok(found)
 }
 
-async fn explain(args: &WhyArgs, requests: &[LoggedRequest]) -> anyhow::Result<()> {
-    let client = Client::connect(config(args)?).await?;
+async fn explain(args: &WhyArgs, requests: &[LoggedRequest]) -> Result<(), Error> {
+    let client = AdminClient::connect(&args.admin).await?;
     for (number, request) in requests.iter().enumerate() {
         if number >= BURST {
             sleep(INTERVAL).await;
         }
         let question = format!("{ENDPOINT}?{}", question(args, request));
-        let answer = client.get_json::<Explanation>(&question).await;
-        let explanation = answer.map_err(|error| failure(error, &args.admin_url))?;
+        let answer = client.get(&question).await;
+        let explanation: Result<Explanation, _> = answer
+            .and_then(|json| serde_json::from_value(json).map_err(admin_client::Error::Malformed));
+        let explanation =
+            explanation.with_context(|| format!("no explanation from {}", client.url()))?;
         let separator = if number == 0 || args.json { "" } else { "\n" };
         let text = match args.json {
-            true => serde_json::to_string(&explanation)? + "\n",
+            true => serde_json::to_string(&explanation).context("cannot print JSON")? + "\n",
             false => text::text(&explanation),
         };
         print(&format!("{separator}{text}"));
     }
     Ok(())
-}
-
-/// Returns how kubefan's admin listener is reached.
-fn config(args: &WhyArgs) -> anyhow::Result<ClientConfig> {
-    let url = args.admin_url.trim_end_matches('/');
-    let has_credentials =
-        args.kubeconfig.is_some() || args.context.is_some() || args.token_file.is_some();
-    if has_credentials && !url.starts_with("https://") && !is_loopback(url) {
-        bail!("--admin-url: credentials are sent only over TLS, or on this machine: {url}");
-    }
-    Ok(ClientConfig {
-        kubeconfig: args.kubeconfig.clone(),
-        context: args.context.clone(),
-        server: Some(url.to_owned()),
-        token_file: args.token_file.clone(),
-        ..ClientConfig::default()
-    })
-}
-
-/// Returns true if the host of `url` is this machine.
-fn is_loopback(url: &str) -> bool {
-    let authority = url.strip_prefix("http://").unwrap_or_default();
-    let authority = authority.split('/').next().unwrap_or_default();
-    let host = authority
-        .rsplit_once(':')
-        .map_or(authority, |(host, _)| host);
-    matches!(host, "127.0.0.1" | "localhost" | "[::1]")
 }
 
 /// Returns the query of the question about `request`. Values of headers with secrets are left out.
@@ -134,43 +112,28 @@ fn question(args: &WhyArgs, request: &LoggedRequest) -> String {
 /// only their presence is sent.
 fn without_secret(header: &str) -> Option<String> {
     let (name, _) = header.split_once(':')?;
-    match name.trim().to_ascii_lowercase().as_str() {
-        "authorization" => Some("Authorization: not sent".to_owned()),
-        "cookie" | "proxy-authorization" | "sec-websocket-protocol" => None,
-        name if name.starts_with("x-remote-") => None,
-        _ => Some(header.to_owned()),
+    let name = name.trim();
+    if name.eq_ignore_ascii_case("authorization") {
+        return Some("Authorization: not sent".to_owned());
     }
-}
-
-fn failure(error: upstream::Error, url: &str) -> anyhow::Error {
-    match error {
-        upstream::Error::Answer { status, .. } => {
-            anyhow::anyhow!("kubefan answered {}: {}", status.code, status.message)
-        }
-        error => anyhow::Error::from(error)
-            .context(format!("cannot ask the admin listener of kubefan at {url}")),
-    }
+    (!is_secret_header(name)).then(|| header.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
-    fn args() -> WhyArgs {
-        WhyArgs {
-            path: None,
-            method: "GET".to_owned(),
-            headers: Vec::new(),
-            user: None,
-            groups: Vec::new(),
-            uid: None,
-            extra: Vec::new(),
-            admin_url: "http://127.0.0.1:8002".to_owned(),
-            kubeconfig: None,
-            context: None,
-            token_file: None,
-            json: false,
-        }
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        why: WhyArgs,
+    }
+
+    fn args(flags: &[&str]) -> WhyArgs {
+        let words = std::iter::once("why").chain(flags.iter().copied());
+        Program::try_parse_from(words).expect("clap accepts it").why
     }
 
     #[test]
@@ -189,12 +152,8 @@ mod tests {
             .map(str::to_owned)
             .to_vec(),
         };
-        let args = WhyArgs {
-            user: Some("jane".to_owned()),
-            groups: vec!["dev".to_owned(), "ops".to_owned()],
-            extra: vec!["scopes=a".to_owned()],
-            ..args()
-        };
+        let words = "--as jane --as-group dev --as-group ops --as-user-extra scopes=a";
+        let args = args(&words.split(' ').collect::<Vec<_>>());
         let found = question(&args, &request);
         let expected = "method=GET&path=%2Fapi%2Fv1%2Fpods%3Fa%3Db%26c\
                         &header=Accept%3A+application%2Fjson%3Bas%3DTable\
@@ -204,26 +163,10 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_sent_over_tls_or_on_this_machine() {
-        for (url, is_sent) in [
-            ("http://127.0.0.1:8002", true),
-            ("http://localhost:8002/", true),
-            ("http://[::1]:8002", true),
-            ("https://kubefan.example:8002", true),
-            ("http://kubefan.example:8002", false),
-            ("http://127.0.0.1.example:8002", false),
-        ] {
-            let args = WhyArgs {
-                admin_url: url.to_owned(),
-                token_file: Some("token".into()),
-                ..args()
-            };
-            assert_eq!(config(&args).is_ok(), is_sent, "{url}");
-            let without = WhyArgs {
-                token_file: None,
-                ..args
-            };
-            assert!(config(&without).is_ok(), "{url}");
-        }
+    fn credentials_are_not_sent_in_plain_text_to_another_machine() {
+        let flags = ["--token-file", "t", "--admin-url", "http://kubefan.example"];
+        let args = args(&[&flags[..], &["/version"]].concat());
+        let refused = why(&args).expect_err("it is refused");
+        assert!(matches!(refused, Error::Usage(_)), "{refused}");
     }
 }

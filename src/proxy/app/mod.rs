@@ -252,7 +252,10 @@ impl Listening {
             }
         }
         if config.admin.is_exposed {
-            tracing::warn!(admin, "anyone who reaches this address reads the metrics");
+            tracing::warn!(
+                admin,
+                "anyone who reaches this address reads the metrics; the admin API is closed"
+            );
         }
     }
 }

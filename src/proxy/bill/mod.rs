@@ -97,7 +97,7 @@ impl Bill {
     pub fn advice(
         &self,
         context: Context,
-        number_of: &dyn Fn(&str) -> u32,
+        number_of: &dyn Fn(&str) -> u64,
         now: Instant,
     ) -> Vec<AdviceRow> {
         let (mut usages, _) = self.table.read(now);

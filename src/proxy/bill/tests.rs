@@ -13,8 +13,8 @@ fn limits() -> Limits {
 }
 
 /// Returns a number that is different for the users of these tests.
-fn number_of(user: &str) -> u32 {
-    let add = |sum: u32, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte));
+fn number_of(user: &str) -> u64 {
+    let add = |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte));
     user.bytes().fold(0, add)
 }
 

@@ -54,7 +54,8 @@ mod tokens;
 
 pub use access_control::AccessControl;
 pub use callers::caller::{Bearer, Caller, KnownCaller, UserKey};
-pub(crate) use callers::claims::{has_credentials, impersonate};
+pub use callers::claims::is_secret_header;
+pub(crate) use callers::claims::{add_impersonation, has_credentials, impersonate};
 pub use callers::impersonated::ImpersonatedUser;
 pub use callers::unaccepted::UnacceptedPermit;
 pub(crate) use callers::unaccepted::is_anonymous;

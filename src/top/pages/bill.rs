@@ -15,7 +15,7 @@ pub(crate) struct Bill {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClientName {
-    pub(crate) user_number: Option<u32>,
+    pub(crate) user_number: Option<u64>,
     /// Only if the user is not known.
     pub(crate) address: Option<String>,
     pub(crate) user_agent: String,

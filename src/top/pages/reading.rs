@@ -106,7 +106,7 @@ impl Pages {
     }
 
     /// Returns what is shown for a user with this number: the name, or the number.
-    pub(crate) fn user(&self, number: Option<u32>) -> String {
+    pub(crate) fn user(&self, number: Option<u64>) -> String {
         let Some(number) = number else {
             return String::new();
         };

@@ -90,7 +90,7 @@ pub(crate) struct Connection {
     pub(crate) protocol: String,
     pub(crate) tls: bool,
     pub(crate) age_seconds: f64,
-    pub(crate) user_number: Option<u32>,
+    pub(crate) user_number: Option<u64>,
     pub(crate) user_agent: Option<String>,
     pub(crate) requests: u64,
     pub(crate) watches: u64,
@@ -157,7 +157,7 @@ pub(crate) struct Users {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct User {
-    pub(crate) number: u32,
+    pub(crate) number: u64,
     pub(crate) name: String,
 }
 

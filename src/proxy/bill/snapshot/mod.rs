@@ -32,7 +32,7 @@ pub struct SnapshotOptions<'a> {
     /// [`background_time`](crate::bill::background_time).
     pub ingest_cpu: Duration,
     /// Numbers users, so that their names are not shown.
-    pub number_of: &'a dyn Fn(&str) -> u32,
+    pub number_of: &'a dyn Fn(&str) -> u64,
 }
 
 /// The bill.

@@ -14,7 +14,7 @@ use crate::bill::table::{Client, ClientUsage, Count, Counts, OperationUsage, Sel
 pub struct ClientName {
     /// The number of the user; the page users has its name. Absent if the user is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub user_number: Option<u32>,
+    pub user_number: Option<u64>,
     /// The address of a client whose user is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -177,7 +177,7 @@ pub struct Saved {
 // === impl ClientName, AdviceRow, ClientRow, OperationRow, SlowRow, Numbers ===
 
 impl ClientName {
-    fn new(client: &Client, number_of: &dyn Fn(&str) -> u32) -> Self {
+    fn new(client: &Client, number_of: &dyn Fn(&str) -> u64) -> Self {
         let user = Some(client.user.as_str()).filter(|user| !user.is_empty());
         Self {
             user_number: user.map(number_of),
@@ -192,7 +192,7 @@ impl AdviceRow {
     pub(in crate::bill) fn new(
         client: &Client,
         advice: Advice,
-        number_of: &dyn Fn(&str) -> u32,
+        number_of: &dyn Fn(&str) -> u64,
     ) -> Self {
         let Advice {
             kind,
@@ -212,7 +212,7 @@ impl ClientRow {
     pub(super) fn new(
         usage: &ClientUsage,
         context: Context,
-        number_of: &dyn Fn(&str) -> u32,
+        number_of: &dyn Fn(&str) -> u64,
     ) -> Self {
         let mut operations: Vec<&OperationUsage> = usage.operations.iter().collect();
         operations.sort_by_key(|operation| Reverse(operation.total.get(Count::Requests)));

@@ -21,7 +21,7 @@ pub struct AdminConfig {
     /// How the callers of /metrics and /readyz?verbose are authenticated; `None` to answer all.
     pub access: Option<identity::Config>,
     /// True if programs on other machines can read the metrics without credentials. The operator
-    /// has accepted this.
+    /// has accepted this. The listener then has no admin API.
     pub is_exposed: bool,
 }
 

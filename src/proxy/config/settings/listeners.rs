@@ -82,7 +82,7 @@ pub(in crate::config) struct Admin {
     pub(in crate::config) address: String,
     /// Answer everyone with the metrics although `admin.address` is not loopback, and serve plain HTTP
     /// there unless `admin.tls.certFile` or `admin.tls.selfSigned` is set. The metrics name resources
-    /// and count objects.
+    /// and count objects. The admin API is closed there.
     #[schemars(extend("x-flag" = "--admin-insecure-expose-to-network BOOL"))]
     pub(in crate::config) insecure_expose_to_network: bool,
     /// Count what each client uses and what the caches save the API server, for /admin/v1/bill and

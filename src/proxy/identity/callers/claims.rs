@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::header::{AUTHORIZATION, COOKIE, Entry, SEC_WEBSOCKET_PROTOCOL};
+use http::header::{AUTHORIZATION, COOKIE, Entry, PROXY_AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -53,6 +53,28 @@ pub(in crate::identity) fn of(headers: &HeaderMap) -> Claims {
 /// Returns true if the request contains credentials or claims of an identity.
 pub(crate) fn has_credentials(headers: &HeaderMap) -> bool {
     of(headers) != Claims::None
+}
+
+/// Returns true for a header that may contain a secret, or a claim that only an authenticating proxy
+/// may send. A question about a request is asked and answered without the value.
+pub fn is_secret_header(name: &str) -> bool {
+    let secrets = [
+        AUTHORIZATION,
+        PROXY_AUTHORIZATION,
+        COOKIE,
+        SEC_WEBSOCKET_PROTOCOL,
+    ];
+    let start = name.get(..REMOTE.len()).unwrap_or_default();
+    start.eq_ignore_ascii_case(REMOTE) || secrets.iter().any(|secret| secret == name)
+}
+
+/// Adds to `headers` those of `others` that name a user as whom their sender acts, and no others.
+pub(crate) fn add_impersonation(headers: &mut HeaderMap, others: &HeaderMap) {
+    for name in names_with_prefix(others, IMPERSONATE) {
+        for value in others.get_all(name) {
+            headers.append(name, value.clone());
+        }
+    }
 }
 
 /// Returns true if the request names a user as whom its sender acts.
@@ -341,6 +363,36 @@ mod tests {
         ] {
             assert_eq!(of(&protocols).as_deref(), expected, "{protocols}");
         }
+    }
+
+    #[test]
+    fn secrets_are_recognised_and_only_impersonation_is_added() {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer own"));
+        let mut others = HeaderMap::new();
+        for (name, is_secret) in [
+            ("Authorization", true),
+            ("proxy-authorization", true),
+            ("COOKIE", true),
+            ("Sec-WebSocket-Protocol", true),
+            ("X-Remote-User", true),
+            ("x-remote-extra-a", true),
+            ("x-user", false),
+            ("x-remote", false),
+            ("Impersonate-User", false),
+            ("impersonate-group", false),
+            ("accept", false),
+        ] {
+            assert_eq!(is_secret_header(name), is_secret, "{name}");
+            let name = HeaderName::try_from(name).expect("the name of a header");
+            others.append(name, HeaderValue::from_static("a"));
+        }
+        others.append("impersonate-group", HeaderValue::from_static("b"));
+        add_impersonation(&mut headers, &others);
+        assert_eq!(headers.len(), 4, "{headers:?}");
+        assert_eq!(headers[AUTHORIZATION], "Bearer own");
+        assert_eq!(headers["impersonate-user"], "a");
+        assert_eq!(headers.get_all("impersonate-group").iter().count(), 2);
     }
 
     #[test]

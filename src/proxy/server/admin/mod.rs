@@ -33,6 +33,17 @@ use crate::ledger::{Ledger, sample_kept};
 /// The answer to a request that needs an authorized caller, if the API server has not answered yet.
 const CLOSED: &str = "waiting for the API server, which decides who may read this";
 
+/// The answer to a request of the admin API if `admin.insecureExposeToNetwork` lets everyone read
+/// the metrics.
+const EXPOSED: &str = "forbidden: this listener is exposed to the network and authenticates no \
+                       callers, so it has only metrics and readiness; for the admin API leave out \
+                       admin.insecureExposeToNetwork";
+
+/// The answer to a question about a request if the answer would show beyond loopback what only
+/// kubefan itself may read.
+const WHY_IS_LOCAL: &str = "forbidden: clients are not authenticated, so the answer would show \
+                            what exists, by kubefan's own rights; ask on a loopback admin listener";
+
 /// The methods that the listener accepts.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");
 
@@ -70,6 +81,7 @@ impl Admin {
     /// answered only for callers that may get `/metrics` of the API server, and the names of users
     /// only for those that may get their path. So no caller gets them before `startup` is finished.
     /// `/admin/v1/why` needs no right if clients are authenticated: it is answered for its caller.
+    /// Without a local name in `web_pages`, and without authenticated callers, the admin API is closed.
     /// The files of the dashboard have no data, and are for everyone.
     pub fn new(
         startup: Startup,
@@ -118,9 +130,14 @@ impl Admin {
         let path = request.uri().path().to_owned();
         let is_api = api::is_path_of_api(&path);
         if let Some(right) = right_for(&path, is_verbose) {
-            let is_for_caller = path == why::PATH && why::authenticates(&self.startup);
+            let are_clients_authenticated = why::authenticates(&self.startup);
+            let is_for_caller = path == why::PATH && are_clients_authenticated;
             let right = (!is_for_caller).then_some(right);
             if let Err(status) = self.permit(&mut request, right, is_read).await {
+                return Ok(refuse(&status, is_api));
+            }
+            if let Some(reason) = closed_because(self.web_pages, &path, are_clients_authenticated) {
+                let status = Status::failure(403, "Forbidden", reason);
                 return Ok(refuse(&status, is_api));
             }
         }
@@ -206,6 +223,24 @@ fn right_for(path: &str, is_verbose: bool) -> Option<&'static str> {
         "/readyz" if is_verbose => Some(METRICS),
         path => api::right_for(path),
     }
+}
+
+/// Returns why the listener with these rules has no answer for `path`, whoever asks. `None` if it
+/// has one. A listener beyond loopback without authenticated callers lets everyone read the metrics
+/// and details, but not the admin API, which also shows clients and settings. Only a loopback
+/// listener explains requests that kubefan answers with its own rights.
+fn closed_because(
+    rules: WebPageRules,
+    path: &str,
+    are_clients_authenticated: bool,
+) -> Option<&'static str> {
+    if rules.has_local_name {
+        return None;
+    }
+    if !rules.are_callers_authenticated && api::is_path_of_api(path) {
+        return Some(EXPOSED);
+    }
+    (path == why::PATH && !are_clients_authenticated).then_some(WHY_IS_LOCAL)
 }
 
 /// Returns the answer to a request that is refused: a Status if it is one of the admin API, and
@@ -336,6 +371,36 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn without_callers_an_exposed_listener_has_metrics_but_no_admin_api() {
+        let admin = admin(WebPageRules {
+            has_local_name: false,
+            are_callers_authenticated: false,
+        });
+        for (path, expected) in [
+            ("/livez", 200),
+            ("/readyz", 503),
+            ("/readyz?verbose", 503),
+            ("/metrics", 200),
+            ("/", 200),
+            ("/admin", 403),
+            ("/admin/v1/memory", 403),
+            ("/admin/v1/clients", 403),
+            ("/admin/v1/users", 403),
+            ("/admin/v1/config", 403),
+            ("/admin/v1/bill", 403),
+            ("/admin/v1/events", 403),
+            ("/admin/v1/openapi.json", 403),
+            ("/admin/v1/none", 403),
+            ("/admin/v1/why?path=/version", 403),
+        ] {
+            for host in ["kubefan.example", "localhost"] {
+                let status = status(&admin, path, &[("host", host)]).await;
+                assert_eq!(status, expected, "{path} {host}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_browser_gets_the_dashboard_and_a_program_the_paths() {
         let admin = admin(WebPageRules::default());
         let browser = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
@@ -368,6 +433,29 @@ mod tests {
         assert_eq!(status(&admin, "/admin/v1/memory", &own).await, 200);
         for path in ["/dashboard", "/dashboard/", "/dashboard/none.js"] {
             assert_eq!(status(&admin, path, &own).await, 404, "{path}");
+        }
+    }
+
+    #[test]
+    fn only_a_loopback_listener_explains_what_kubefan_itself_may_read() {
+        let rules = |has_local_name, are_callers_authenticated| WebPageRules {
+            has_local_name,
+            are_callers_authenticated,
+        };
+        let (memory, why) = ("/admin/v1/memory", why::PATH);
+        for (rules, path, are_clients_authenticated, expected) in [
+            (rules(true, false), why, false, None),
+            (rules(true, false), why, true, None),
+            (rules(false, true), why, true, None),
+            (rules(false, true), why, false, Some(WHY_IS_LOCAL)),
+            (rules(false, true), memory, false, None),
+            (rules(false, true), METRICS, false, None),
+            (rules(false, false), why, true, Some(EXPOSED)),
+            (rules(false, false), memory, true, Some(EXPOSED)),
+            (rules(false, false), METRICS, false, None),
+        ] {
+            let reason = closed_because(rules, path, are_clients_authenticated);
+            assert_eq!(reason, expected, "{rules:?} {path}");
         }
     }
 

@@ -33,7 +33,7 @@ impl Asked {
 }
 
 /// Returns true if a question is answered for its caller, as for the requests of this caller.
-/// Otherwise there is one user, and whoever may read the metrics may ask.
+/// Otherwise kubefan's own rights count, and only a loopback listener answers.
 pub(super) fn authenticates(startup: &Startup) -> bool {
     let started = startup.started();
     started.is_some_and(|started| started.server.inner.caches.access.authenticates())

@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::question::Question;
-use crate::identity::{AccessControl, Caller, ImpersonatedUser, UserKey, has_credentials};
+use crate::identity::{
+    AccessControl, Caller, ImpersonatedUser, UserKey, add_impersonation, has_credentials,
+};
 use crate::limit::Limit;
 use crate::net::{ClientConnection, ClientHandle, Peer};
 use crate::server::request::Exchange;
@@ -104,10 +106,9 @@ impl Askers {
         if !has_credentials(&described) {
             return Ok(Ok(asking));
         }
-        // The request itself claims another identity, beside the credentials of its sender.
-        for (name, value) in &described {
-            claims.append(name, value.clone());
-        }
+        // The request names another user, beside the credentials of its sender. Other headers are not
+        // added: they could change who its sender is.
+        add_impersonation(&mut claims, &described);
         Ok(access.caller(&mut claims, connection, peer).await)
     }
 

@@ -1,19 +1,17 @@
 //! The question: a request, and perhaps the user that sends it.
 
-use http::header::{AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION};
+use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use kubefan_core::api::{Query, Status};
 use kubefan_core::body;
 use kubefan_core::body::Body;
 
-use crate::identity::ImpersonatedUser;
+use crate::identity::{ImpersonatedUser, is_secret_header};
 
 /// The most headers of the request that is asked about.
 const MAX_HEADERS: usize = 100;
 /// The host of a request without a `Host` header: one that kubefan accepts on any listener.
 const OWN_HOST: HeaderValue = HeaderValue::from_static("localhost");
-/// Prefix of the headers of an authenticating proxy.
-const REMOTE: &str = "x-remote-";
 
 /// The question in the query of a request to the admin listener.
 #[derive(Debug)]
@@ -54,7 +52,7 @@ impl Question {
             let (name, value) = header(line)?;
             if name == AUTHORIZATION {
                 has_credentials = true;
-            } else if !is_secret(&name) {
+            } else if !is_secret_header(name.as_str()) {
                 request.headers_mut().append(name, value);
             }
         }
@@ -65,11 +63,6 @@ impl Question {
             user: user(&query)?,
         })
     }
-}
-
-/// Returns true for headers that contain secrets, or claims that only a proxy may send.
-fn is_secret(name: &HeaderName) -> bool {
-    [COOKIE, PROXY_AUTHORIZATION].contains(name) || name.as_str().starts_with(REMOTE)
 }
 
 fn header(line: &str) -> Result<(HeaderName, HeaderValue), Status> {
@@ -133,7 +126,8 @@ mod tests {
     #[test]
     fn secrets_are_not_kept() {
         let query = "path=/&header=authorization:+Bearer+x&header=Cookie:+a&header=x-remote-user:+a\
-                     &header=Proxy-Authorization:+x&header=accept:+*";
+                     &header=Proxy-Authorization:+x&header=accept:+*\
+                     &header=Sec-WebSocket-Protocol:+x";
         let question = Question::parse(query).expect("a question");
         let names: Vec<_> = question.request.headers().keys().collect();
         assert_eq!(names, ["accept", "host"]);

@@ -18,6 +18,7 @@ use crate::support::programs::kubefan::Kubefan;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const WHY: &str = "/admin/v1/why?path=/version";
 const DETAILS: [&str; 2] = ["/metrics", "/readyz?verbose"];
 
 /// Creates a service account that may get the paths `may_get`, and returns a token of it.
@@ -140,6 +141,12 @@ async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
         let reviews = "kubefan_reviews_total{";
         assert!(metrics.to_string().contains(reviews), "{metrics}");
         assert_eq!(caller.as_token(&scraper).get("/nosuch").await.status, 404);
+        let memory = caller.as_token(&scraper).get("/admin/v1/memory").await;
+        assert_eq!(memory.status, 200, "{flags:?}: {memory}");
+        let why = caller.as_token(&scraper).get(WHY).await;
+        let are_authenticated = flags.contains(&"--tls-self-signed") && !flags.contains(&"none");
+        let expected = if are_authenticated { 200 } else { 403 };
+        assert_eq!(why.status, expected, "{flags:?}: {why}");
         assert!(plain_http(&url).await.starts_with("HTTP/1.0 400 "));
     }
 }
@@ -166,6 +173,14 @@ async fn an_operator_may_let_everyone_read_the_metrics() {
     assert!(kubefan.admin_url().starts_with("http:"), "{kubefan:?}");
     for path in DETAILS {
         kubefan.admin().get(path).await.ok();
+    }
+    for name in ["clients", "users", "config", "bill", "why?path=/version"] {
+        let answer = kubefan.admin().get(&format!("/admin/v1/{name}")).await;
+        assert_eq!(answer.status, 403, "{name}: {answer}");
+        assert!(
+            answer.to_string().contains("insecureExposeToNetwork"),
+            "{answer}"
+        );
     }
     let warning = "anyone who reaches this address reads the metrics";
     assert!(kubefan.log().contains(warning), "{}", kubefan.log());

@@ -1,6 +1,7 @@
 //! `kubefan why`: what it predicts is what the request then does, and nothing is done for it.
 
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -316,6 +317,15 @@ async fn a_caller_asks_about_itself_or_whom_it_may_impersonate() {
     let header = [("header", "Impersonate-User: jane")];
     let other = ask(&admin.as_token(READER), &request, &header).await;
     assert_eq!(predicted(&other), "forward caller_identity", "{other:#}");
+    // Claims that only a proxy or a WebSocket client may send do not count.
+    for secret in [
+        "X-Remote-User: jane",
+        "Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA",
+        "Authorization: Bearer wrong",
+    ] {
+        let own = ask(&admin.as_token(READER), &request, &[("header", secret)]).await;
+        assert_eq!(predicted(&own), "hit", "{secret}: {own:#}");
+    }
     let jane = question(&request, &[("as", "jane")]);
     let plain = question(&request, &[]);
     for (client, path, status) in [
@@ -342,6 +352,36 @@ async fn many_questions_of_one_user_are_refused() {
     assert!(answers.iter().any(|answer| answer.status == 200));
     let other = kubefan.admin().as_token(ADMIN).get(&path).await;
     assert_eq!(other.status, 200, "{other}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
+async fn the_command_sends_a_token_over_tls() {
+    let flags = ["--tls-self-signed", "--admin-listen", "0.0.0.0:0"];
+    let kubefan = Kubefan::start(shared(), &flags).await;
+    let url = kubefan.admin_url().replace("0.0.0.0", "127.0.0.1");
+    let [authority, token] = ["authority.pem", "token"].map(|name| kubefan.file(name));
+    let certificate = kubefan.authority().expect("kubefan serves TLS");
+    fs::write(&authority, certificate).expect("a written file");
+    fs::write(&token, READER).expect("a written file");
+    let run = |token: &Path| {
+        let mut command = Command::new(binary());
+        command.args(["why", "--json", "--admin-url", &url, "/version"]);
+        command.arg("--certificate-authority").arg(&authority);
+        command.arg("--token-file").arg(token);
+        command.output().expect("kubefan runs")
+    };
+    let output = run(&token);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    let explanation: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(explanation["user"], "reader", "{explanation:#}");
+    assert_eq!(explanation["reason"], "non_resource", "{explanation:#}");
+    fs::write(&token, "wrong").expect("a written file");
+    let output = run(&token);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("kubefan answered 401"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

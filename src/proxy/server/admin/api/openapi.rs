@@ -99,7 +99,10 @@ fn question(schema: &Value) -> Value {
                 "200": answer("application/json", schema),
                 "400": refusal("The question is malformed."),
                 "401": refusal("The API server does not know the caller."),
-                "403": refusal("The caller may not impersonate the user, or may be a foreign web page."),
+                "403": refusal(
+                    "The caller may not impersonate the user, or may be a foreign web page; or clients \
+                     are not authenticated, and the listener is not loopback.",
+                ),
                 "429": refusal("The caller asks more than ten times a second."),
                 "503": refusal("The API server has not answered kubefan yet."),
             },

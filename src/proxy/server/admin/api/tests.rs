@@ -1,5 +1,6 @@
 //! Tests of the paths of the API.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
@@ -111,7 +112,11 @@ async fn the_settings_are_those_that_were_passed_last() {
 fn the_numbers_of_users_differ_and_stay() {
     let sources = Sources::new(Startup::default(), Ledger::new(Limits::default()), None);
     assert_eq!(sources.number_of("jane"), sources.number_of("jane"));
-    assert_ne!(sources.number_of("jane"), sources.number_of("joe"));
+    let numbers = (0..100_000).map(|user| sources.number_of(&user.to_string()));
+    let different: HashSet<u64> = numbers.collect();
+    assert_eq!(different.len(), 100_000);
+    // A number in JavaScript is exact up to here.
+    assert!(different.iter().all(|number| *number < 1 << 53));
 }
 
 /// With `KUBEFAN_WRITE_GOLDEN=1` the file is written.

@@ -1,17 +1,16 @@
 //! The page of the caches.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use kubefan_core::api::Status;
 use kubefan_core::cache::Stats;
-use kubefan_core::informer::{Activity, CacheName, Informer};
+use kubefan_core::informer::{Activity, CacheName};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cache_id::CacheId;
 use crate::server::admin::api::page::{Page, now, seconds, seconds_since};
-use crate::server::admin::api::sources::Sources;
+use crate::server::admin::api::sources::{ReadCache, Sources};
 use crate::server::filters::RequestCounts;
 
 /// The most caches of the page.
@@ -133,41 +132,40 @@ impl Page for Caches {
         "The caches: their state, size, event log and watchers, and the requests of clients.";
 
     fn read(sources: &Sources) -> Result<Self, Status> {
-        Self::largest(sources, MOST)
+        Self::largest(sources, &sources.read_caches()?, MOST)
     }
 }
 
 impl Caches {
-    /// Reads the page with at most `most` caches.
-    pub(super) fn largest(sources: &Sources, most: usize) -> Result<Self, Status> {
+    /// Reads the page with at most `most` of the caches `all`.
+    pub(super) fn largest(
+        sources: &Sources,
+        all: &[ReadCache],
+        most: usize,
+    ) -> Result<Self, Status> {
         let server = &sources.started()?.server.inner;
         let informers = &server.caches.informers;
         let limit = informers.max_staleness().unwrap_or(STALE_AFTER);
-        let all = informers.all();
-        let mut items: Vec<_> = all
-            .iter()
-            .map(|informer| Cache::of(informer, limit))
-            .collect();
-        items.sort_by(|a, b| {
-            let key = |cache: &Cache| Reverse(cache.object_bytes);
-            key(a).cmp(&key(b)).then_with(|| a.cache.cmp(&b.cache))
+        let id = |cache: &ReadCache| CacheId::from(&CacheName::of(&cache.informer));
+        let mut shown: Vec<_> = all.iter().collect();
+        shown.sort_by(|a, b| {
+            let by_size = b.stats.bytes.cmp(&a.stats.bytes);
+            by_size.then_with(|| id(a).cmp(&id(b)))
         });
-        items.truncate(most);
+        shown.truncate(most);
         let counts = server.records.metrics.by_resource();
         Ok(Self {
             time: now(),
             upstream_responding: informers.is_upstream_responding(),
             total: all.len(),
-            items,
+            items: shown.iter().map(|cache| Cache::of(cache, limit)).collect(),
             requests: counts.into_iter().map(ResourceRequests::from).collect(),
         })
     }
 }
 
 impl Cache {
-    fn of(informer: &Informer, stale_after: Duration) -> Self {
-        let reader = informer.reader();
-        let stats = reader.stats();
+    fn of(ReadCache { informer, stats }: &ReadCache, stale_after: Duration) -> Self {
         let activity = informer.metrics().activity();
         let age = informer.metrics().watch_liveness.age();
         let is_ready = stats.applied.is_some();
@@ -181,11 +179,11 @@ impl Cache {
             applied_version: stats.applied.map(|version| version.to_string()),
             objects: stats.objects,
             object_bytes: stats.bytes,
-            event_log: EventLog::of(&stats),
+            event_log: EventLog::of(stats),
             watchers: stats.watchers,
             selections: stats.groups,
             queue_bytes: stats.queue_bytes,
-            last_change_seconds: reader.changed_at().map(seconds_since),
+            last_change_seconds: informer.reader().changed_at().map(seconds_since),
             watch_age_seconds: age.map(seconds),
             events_total: stats.events,
             sent_events_total: informer.events_sent(),

@@ -49,7 +49,7 @@ struct Connection {
     /// The number of the user of the last request; the page users has its name. Absent if kubefan
     /// has not found out a user. Numbers are the same until kubefan ends, and random.
     #[serde(skip_serializing_if = "Option::is_none")]
-    user_number: Option<u32>,
+    user_number: Option<u64>,
     /// The header User-Agent of the last request, up to 256 bytes. Clients may send anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     user_agent: Option<String>,
@@ -97,7 +97,7 @@ impl Page for Clients {
 }
 
 impl Clients {
-    fn of(accounts: &[Arc<Account>], number_of: impl Fn(&str) -> u32) -> Self {
+    fn of(accounts: &[Arc<Account>], number_of: impl Fn(&str) -> u64) -> Self {
         let open = accounts.iter();
         let open = open.filter_map(|account| Some((account, account.client()?)));
         let mut open: Vec<_> = open
@@ -121,7 +121,7 @@ impl Clients {
 }
 
 impl Connection {
-    fn of(held: u64, account: &Account, client: &Client, number_of: impl Fn(&str) -> u32) -> Self {
+    fn of(held: u64, account: &Account, client: &Client, number_of: impl Fn(&str) -> u64) -> Self {
         let sender = client.last_sender();
         let watches = client.watches();
         Self {
@@ -198,7 +198,7 @@ mod tests {
         let request = client(large).begin_request();
         client(large).note_sender(Some("jane"), Some("kubectl"));
         tokio::time::advance(Duration::from_secs(3)).await;
-        let page = Clients::of(&ledger.accounts(), |user| u32::from(user == "jane"));
+        let page = Clients::of(&ledger.accounts(), |user| u64::from(user == "jane"));
         assert_eq!((page.total, page.items.len()), (150, MOST));
         assert_eq!((page.requests, page.watches), (1, 0));
         assert_eq!(page.held_bytes, large.held_bytes());

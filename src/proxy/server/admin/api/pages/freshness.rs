@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::cache_id::CacheId;
 use crate::server::admin::api::page::{Page, now, seconds, seconds_since};
-use crate::server::admin::api::sources::Sources;
+use crate::server::admin::api::sources::{ReadCache, Sources};
 
 /// The most caches of the page.
 const MOST: usize = 1_000;
@@ -87,23 +87,21 @@ impl Page for Freshness {
         "How fresh the answers of each cache are: policy, last proofs, differences.";
 
     fn read(sources: &Sources) -> Result<Self, Status> {
-        Self::first(sources, MOST)
+        Ok(Self::first(&sources.read_caches()?, MOST))
     }
 }
 
 impl Freshness {
-    /// Reads the page with at most `most` caches.
-    pub(super) fn first(sources: &Sources, most: usize) -> Result<Self, Status> {
-        let informers = &sources.started()?.server.inner.caches.informers;
-        let all = informers.all();
-        let mut items: Vec<_> = all.iter().map(|one| CacheFreshness::of(one)).collect();
-        items.sort_by(|a, b| a.cache.cmp(&b.cache));
-        items.truncate(most);
-        Ok(Self {
+    /// Reads the page with at most `most` of the caches `all`.
+    pub(super) fn first(all: &[ReadCache], most: usize) -> Self {
+        let mut shown: Vec<&Informer> = all.iter().map(|cache| &*cache.informer).collect();
+        shown.sort_by_cached_key(|informer| CacheId::from(&CacheName::of(informer)));
+        let items = shown.into_iter().take(most).map(CacheFreshness::of);
+        Self {
             time: now(),
             total: all.len(),
-            items,
-        })
+            items: items.collect(),
+        }
     }
 }
 

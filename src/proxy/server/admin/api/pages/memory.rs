@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::ledger::resident_memory;
 use crate::server::admin::api::page::{Page, now};
-use crate::server::admin::api::sources::Sources;
+use crate::server::admin::api::sources::{ReadCache, Sources};
 use crate::server::startup::Started;
 
 /// The memory of the process, by its use.
@@ -76,32 +76,41 @@ impl Page for Memory {
         "The memory of the process by kind, with the limits: caches, clients, what clients share.";
 
     fn read(sources: &Sources) -> Result<Self, Status> {
+        let caches = sources.read_caches().ok();
+        Ok(Self::of(sources, caches.as_deref()))
+    }
+}
+
+impl Memory {
+    /// Reads the page, with the memory of `caches`: `None` before the API server has answered.
+    pub(super) fn of(sources: &Sources, caches: Option<&[ReadCache]>) -> Self {
         let (ledger, started) = (&sources.ledger, sources.started().ok());
         let readers = ledger.usage().into_iter();
-        Ok(Self {
+        let kept = started
+            .zip(caches)
+            .map(|(started, caches)| kept(started, sources, caches));
+        Self {
             time: now(),
             resident_bytes: resident_memory(),
             available_bytes: sources.available_bytes,
-            caches: started.map(CacheMemory::of),
+            caches: caches.map(CacheMemory::of),
             readers: readers
                 .map(|(kind, bytes)| KindOfBytes { kind, bytes })
                 .collect(),
             limit_bytes: ledger.limits().memory,
             connection_limit_bytes: ledger.limits().connection_memory,
-            kept: started.map_or_else(Vec::new, |started| kept(started, sources)),
-        })
+            kept: kept.unwrap_or_default(),
+        }
     }
 }
 
 impl CacheMemory {
-    fn of(started: &Started) -> Self {
-        let all = started.server.inner.caches.informers.all();
+    fn of(caches: &[ReadCache]) -> Self {
         let mut sum = Self {
-            caches: all.len(),
+            caches: caches.len(),
             ..Self::default()
         };
-        for informer in all {
-            let stats = informer.reader().stats();
+        for ReadCache { stats, .. } in caches {
             sum.objects += stats.objects;
             sum.object_bytes += stats.bytes;
             sum.event_log_bytes += stats.log_bytes;
@@ -111,11 +120,10 @@ impl CacheMemory {
 }
 
 /// Returns what is kept beside the caches.
-fn kept(started: &Started, sources: &Sources) -> Vec<KeptBytes> {
+fn kept(started: &Started, sources: &Sources, caches: &[ReadCache]) -> Vec<KeptBytes> {
     let server = &started.server.inner;
     let informers = &server.caches.informers;
-    let queues = informers.all();
-    let queues = queues.iter().map(|one| one.reader().stats().queue_bytes);
+    let queues = caches.iter().map(|cache| cache.stats.queue_bytes);
     let (bridges, bridges_limit) = informers.bridge_limits().buffered_bytes();
     let mut kept = server.budgets.usage();
     kept.extend(server.caches.access.kept_bytes());

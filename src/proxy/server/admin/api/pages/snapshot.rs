@@ -45,13 +45,14 @@ impl Page for Snapshot {
         "Snapshots of caches, clients, freshness, memory and relists, one per second.";
 
     fn read(sources: &Sources) -> Result<Self, Status> {
+        let caches = sources.read_caches()?;
         Ok(Self {
             time: now(),
             version: env!("CARGO_PKG_VERSION"),
-            caches: Caches::largest(sources, MOST_CACHES)?,
+            caches: Caches::largest(sources, &caches, MOST_CACHES)?,
             clients: Clients::read(sources)?,
-            freshness: Freshness::first(sources, MOST_CACHES)?,
-            memory: Memory::read(sources)?,
+            freshness: Freshness::first(&caches, MOST_CACHES),
+            memory: Memory::of(sources, Some(&caches)),
             relists: Relists::newest(sources, MOST_RECOVERIES)?,
         })
     }

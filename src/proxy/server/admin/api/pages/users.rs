@@ -35,7 +35,7 @@ pub(in crate::server::admin::api) struct Users {
 #[serde(rename_all = "camelCase")]
 struct User {
     /// The number of the user on the pages clients, bill and advice.
-    number: u32,
+    number: u64,
     /// The name of the user.
     name: String,
     /// Connections with a last request of this user.
@@ -60,7 +60,7 @@ impl Users {
     fn of(
         accounts: &[Arc<Account>],
         billed: BTreeSet<String>,
-        number_of: impl Fn(&str) -> u32,
+        number_of: impl Fn(&str) -> u64,
     ) -> Self {
         let mut connections: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         let clients = accounts.iter().filter_map(|account| account.client());
@@ -105,7 +105,7 @@ mod tests {
             account
         });
         let billed = ["joe", "elisabeth"].map(str::to_owned);
-        let page = Users::of(&open, billed.into(), |user| user.len() as u32);
+        let page = Users::of(&open, billed.into(), |user| user.len() as u64);
         let user = |number, name: &str, connections| User {
             number,
             name: name.to_owned(),
