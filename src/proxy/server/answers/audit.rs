@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use http::HeaderValue;
+use http::uri::PathAndQuery;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::outcome::Outcome;
-use super::record::Record;
+use super::record::{Arrival, Record};
 use crate::identity::User;
 use crate::line_log::LineLog;
 use crate::server::request::Verb;
@@ -78,6 +79,32 @@ struct ObjectReference<'a> {
 struct ResponseStatus {
     metadata: BTreeMap<String, String>,
     code: u16,
+}
+
+/// Makes `arrival` own what the logs need of the head of the request, cut as in their lines. Until
+/// then it holds the memory of the whole head, because URI and headers share it.
+pub(super) fn release_head(arrival: &mut Arrival) {
+    let target = arrival.uri.path_and_query();
+    let copy = target.map(|target| PathAndQuery::try_from(target.as_str()));
+    if let Some(Ok(copy)) = copy {
+        arrival.uri = copy.into();
+    }
+    let cut = |value: &HeaderValue, most| {
+        let text = truncated(text(Some(value)), most).into_owned();
+        HeaderValue::try_from(text).expect("it is ASCII")
+    };
+    arrival.audit_id = cut(&arrival.audit_id, MAX_AUDIT_ID);
+    let user_agent = arrival.user_agent.as_ref();
+    arrival.user_agent = user_agent.map(|value| cut(value, MAX_USER_AGENT));
+    if let Some(headers) = &mut arrival.headers {
+        let named = [&headers.forwarded_for, &headers.real_ip].map(Option::as_ref);
+        let all: Vec<_> = source_ips(named, arrival.peer)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        headers.forwarded_for = HeaderValue::try_from(all.join(",")).ok();
+        headers.real_ip = None;
+    }
 }
 
 /// Returns true if `record` is in the audit log: kubefan has answered the request itself.

@@ -39,6 +39,17 @@ impl Consumers {
         self.audit.is_some() || self.access_log.is_some()
     }
 
+    /// Returns true if `record` is needed when its answer has ended. `is_open` is true if
+    /// [`Consumers::began`] has returned a value for it.
+    pub(super) fn want_at_end(&self, record: &Record, is_open: bool) -> bool {
+        // The spans of a long-running request are exported at its head.
+        let has_spans = record.arrival.trace.is_some() && !record.arrival.info.is_long_running();
+        has_spans
+            || self.bill.is_some() && !is_open
+            || self.access_log.is_some()
+            || self.audit.is_some() && audit::is_audited(record)
+    }
+
     /// Is called when the head of the answer is known. If the answer is a watch, the bill asks
     /// `meter` what it has delivered, until the returned value is dropped.
     pub(super) fn began(
