@@ -129,7 +129,7 @@ fn answered_by(record: &Record) -> Option<&'static str> {
     match record.outcome {
         Outcome::Cache(_) => Some(BY_CACHE),
         Outcome::KeptRefusal => Some(BY_KEPT_REFUSAL),
-        Outcome::Forwarded(_) | Outcome::Rejected(_) => None,
+        Outcome::Forwarded(_) | Outcome::Rejected(_) | Outcome::Unanswered => None,
     }
 }
 
