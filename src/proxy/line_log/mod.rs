@@ -6,6 +6,9 @@
 mod file;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 use std::{io, thread};
@@ -17,8 +20,11 @@ use prometheus::IntCounter;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The number of lines that may wait for the file. With events of 1 KiB, they take 10 MiB.
+/// The number of lines that may wait for the file.
 const QUEUE: usize = 10_000;
+/// The bytes of lines that may wait for the file, or are being written. Lines have usually less than
+/// 1 KiB, but clients can make longer ones.
+const QUEUE_BYTES: usize = 16 << 20;
 /// How long the end of the process waits until the lines are written.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -26,6 +32,8 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct LineLog {
     kind: LogKind,
     lines: SyncSender<Message>,
+    /// The bytes of the lines that are not written yet.
+    waiting: Arc<AtomicUsize>,
     written: Mutex<Option<oneshot::Receiver<()>>>,
     metrics: LineMetrics,
 }
@@ -67,6 +75,8 @@ impl LineLog {
         let (lines, queue) = sync_channel(QUEUE);
         let (done, written) = oneshot::channel();
         let counted = metrics.clone();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let unwritten = Arc::clone(&waiting);
         thread::Builder::new()
             .name(kind.name().replace(' ', "-"))
             .spawn(move || {
@@ -82,13 +92,15 @@ impl LineLog {
                             Err(_) => break,
                         }
                     }
-                    match file.write(&lines.concat()) {
+                    let text = lines.concat();
+                    match file.write(&text) {
                         Ok(()) => counted.written.inc_by(lines.len() as u64),
                         Err(error) => {
                             counted.failed.inc_by(lines.len() as u64);
                             file.report(kind.name(), &error);
                         }
                     }
+                    unwritten.fetch_sub(text.len(), Relaxed);
                     if is_over {
                         break;
                     }
@@ -99,15 +111,19 @@ impl LineLog {
         Ok(Self {
             kind,
             lines,
+            waiting,
             written: Mutex::new(Some(written)),
             metrics,
         })
     }
 
-    /// Appends `line`, which ends with a newline. Never waits: if too many lines wait, `line` is
-    /// dropped.
+    /// Appends `line`, which ends with a newline. Never waits: if too many lines or bytes wait,
+    /// `line` is dropped.
     pub(crate) fn append(&self, line: String) {
-        if self.lines.try_send(Message::Line(line)).is_err() {
+        let length = line.len();
+        let waiting = self.waiting.fetch_add(length, Relaxed) + length;
+        if waiting > QUEUE_BYTES || self.lines.try_send(Message::Line(line)).is_err() {
+            self.waiting.fetch_sub(length, Relaxed);
             self.metrics.dropped.inc();
         }
     }
@@ -182,6 +198,7 @@ mod tests {
             }
             log.finish().await;
             assert_eq!(log.metrics.written.get(), 1000);
+            assert_eq!(log.waiting.load(Relaxed), 0);
         }
         let found = fs::read_to_string(&path).expect("text");
         let expected: String = (0..2000).map(|number| format!("{number}\n")).collect();
@@ -199,15 +216,17 @@ mod tests {
         // Opened for reading too, so that opening it for writing does not wait.
         let reader = fs::OpenOptions::new().read(true).write(true).open(&fifo);
         let reader = reader.expect("opened");
-        let log = LineLog::open(LogKind::Access, &fifo, &Registry::new()).expect("opened");
-        let line = format!("{}\n", "x".repeat(1023));
-        // The pipe has room for 64 KiB; then the thread waits, and does not take lines.
-        for _ in 0..3 * QUEUE {
-            log.append(line.clone());
+        // The pipe has room for 64 KiB; then the thread waits, and does not take lines. It may have
+        // taken as many lines as the queue has room for.
+        for (length, count, most) in [(512, 3 * QUEUE, 2 * QUEUE + 200), (1 << 20, 100, 16)] {
+            let log = LineLog::open(LogKind::Access, &fifo, &Registry::new()).expect("opened");
+            let line = format!("{}\n", "x".repeat(length - 1));
+            for _ in 0..count {
+                log.append(line.clone());
+            }
+            let dropped = log.metrics.dropped.get() as usize;
+            assert!(dropped >= count - most, "{length}: {dropped}");
         }
-        let dropped = log.metrics.dropped.get() as usize;
-        assert!(dropped >= QUEUE - 100, "{dropped}");
-        drop(log);
         drop(reader);
     }
 }

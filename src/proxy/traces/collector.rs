@@ -12,6 +12,7 @@ use kubefan_core::upstream::{
     Client, ClientConfig, ConnectError, DedicatedConnection, HttpVersion,
 };
 use kubefan_core::{body, upstream};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::config::Config;
@@ -23,6 +24,9 @@ const OUR_USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("kubefan/", env!("CARGO_PKG_VERSION")));
 /// The longest answer, in bytes, that is read. Collectors answer with a few bytes.
 const MAX_ANSWER: usize = 64 << 10;
+/// How long sending a batch may take, up to the end of the answer: the default of OpenTelemetry's
+/// exporters.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The collector of one configuration.
 pub(super) struct Collector {
@@ -125,6 +129,15 @@ impl Collector {
     /// Returns the number of spans that the collector has rejected. Cancel safe: the spans may have
     /// been sent then.
     pub(super) async fn send(
+        &self,
+        connection: &mut Option<DedicatedConnection>,
+        spans: Bytes,
+    ) -> Result<u64, SendError> {
+        let sent = timeout(SEND_TIMEOUT, self.send_over(connection, spans));
+        sent.await.map_err(|_| SendError::Timeout(SEND_TIMEOUT))?
+    }
+
+    async fn send_over(
         &self,
         connection: &mut Option<DedicatedConnection>,
         spans: Bytes,

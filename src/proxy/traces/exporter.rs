@@ -16,7 +16,7 @@ use super::queue::{Batch, SpanQueue};
 
 /// How long spans wait for more of them, unless a batch is complete before.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How often a batch is sent at most. With the pauses, that takes about half a minute.
+/// How often a batch is sent at most. The pauses take about half a minute.
 const ATTEMPTS: usize = 6;
 /// The pauses before a batch is sent again.
 const BACKOFF: BackoffConfig = BackoffConfig {

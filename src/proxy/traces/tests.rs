@@ -1,20 +1,24 @@
 //! Tests with a collector in this process, which decodes what it gets.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kubefan_core::shutdown;
+use kubefan_core::body::Body;
 use kubefan_core::upstream::{Client, Dial};
+use kubefan_core::{body, shutdown};
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
@@ -35,6 +39,8 @@ struct Answer {
     status: Option<StatusCode>,
     retry_after: Option<&'static str>,
     rejected: i64,
+    /// True if the body goes on and on, a byte each second.
+    is_endless: bool,
 }
 
 /// A collector, and the traces that are sent to it.
@@ -54,7 +60,7 @@ impl Answer {
         }
     }
 
-    async fn response(self) -> Response<Full<bytes::Bytes>> {
+    async fn response(self) -> Response<Body> {
         let Some(status) = self.status else {
             return pending().await;
         };
@@ -63,7 +69,12 @@ impl Answer {
             error_message: String::new(),
         });
         let answer = ExportTraceServiceResponse { partial_success };
-        let mut response = Response::new(Full::new(answer.encode_to_vec().into()));
+        let body = if self.is_endless {
+            endless_body()
+        } else {
+            body::full(answer.encode_to_vec())
+        };
+        let mut response = Response::new(body);
         *response.status_mut() = status;
         if let Some(seconds) = self.retry_after {
             let headers = response.headers_mut();
@@ -71,6 +82,14 @@ impl Answer {
         }
         response
     }
+}
+
+fn endless_body() -> Body {
+    let frames = stream::repeat_with(|| Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"a"))));
+    body::boxed(StreamBody::new(frames.then(|frame| async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        frame
+    })))
 }
 
 impl World {
@@ -249,6 +268,19 @@ async fn only_failures_that_may_pass_are_tried_again() {
         };
         assert_eq!(counts(world.metrics()), expected, "{status:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_an_end_is_given_up_and_the_batch_is_sent_again() {
+    let mut world = World::new(0);
+    world.answer_with([Answer {
+        is_endless: true,
+        ..Answer::status(200)
+    }]);
+    world.add(4);
+    world.flush().await;
+    assert!(world.next().is_some() && world.next().is_some());
+    assert_eq!(counts(world.metrics()), [4, 0, 0, 0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,6 +55,8 @@ pub enum Outcome {
     },
     /// kubefan has refused the request itself.
     Refused,
+    /// The client left before there was an answer.
+    Unanswered,
 }
 
 /// The hashes of a client and of an operation.
@@ -77,6 +79,7 @@ impl Entry<'_> {
                 counts.add(Count::OtherFormat, u64::from(is_for_format));
             }
             Outcome::Refused => counts.add(Count::Refusals, 1),
+            Outcome::Unanswered => {}
         }
         match self.status {
             401 => counts.add(Count::Unauthorized, 1),
@@ -186,6 +189,7 @@ mod tests {
             (forwarded(false), 403, &[Count::Forwards, Count::Forbidden]),
             (forwarded(false), 410, &[Count::Forwards, Count::Gone]),
             (forwarded(true), 200, &[Count::Forwards, Count::OtherFormat]),
+            (Outcome::Unanswered, 499, &[]),
         ] {
             let entry = Entry {
                 identity: Identity::User("u"),

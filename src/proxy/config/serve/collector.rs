@@ -1,11 +1,14 @@
 //! The collector of traces.
 
+use std::net::IpAddr;
+
 use http::Uri;
 
 use super::checker::Checker;
 use crate::traces::{Config, Rate};
 
 const ENDPOINT: &str = "tracing.endpoint";
+const HEADERS: &str = "tracing.headersFile";
 
 impl Checker<'_> {
     /// Returns where spans are sent to; `None` if no request is recorded.
@@ -13,7 +16,7 @@ impl Checker<'_> {
         let tracing = &self.settings.tracing;
         let files = [
             ("tracing.caFile", &tracing.ca_file),
-            ("tracing.headersFile", &tracing.headers_file),
+            (HEADERS, &tracing.headers_file),
         ];
         let Some(endpoint) = &tracing.endpoint else {
             for (key, file) in files {
@@ -25,13 +28,21 @@ impl Checker<'_> {
             return None;
         };
         let Some(endpoint) = parse(endpoint) else {
-            let message = format!(
-                "{endpoint:?} is not an http:// or https:// URL such as \
-                 http://localhost:4318/v1/traces"
-            );
-            self.report(ENDPOINT, &message);
+            // The text is not shown: it may have credentials.
+            let message = "is not an http:// or https:// URL without credentials and query, such as \
+                           http://localhost:4318/v1/traces";
+            self.report(ENDPOINT, message);
             return None;
         };
+        if tracing.headers_file.is_some() && is_exposed(&endpoint) {
+            let other = self.sources.name(ENDPOINT, HEADERS);
+            let message = format!(
+                "may hold credentials, but {other} is an http:// URL of another host, so they would \
+                 be sent in plain text; use https://"
+            );
+            self.report(HEADERS, &message);
+            return None;
+        }
         let rate = Rate::per_million(tracing.sampling_rate_per_million);
         Some(Config {
             endpoint,
@@ -42,14 +53,27 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the URL of a collector. It has no credentials, because logs show it.
+/// Returns the URL of a collector. It has no credentials and no query, which may have keys, because
+/// logs and the admin API show it.
 fn parse(text: &str) -> Option<Uri> {
     let url: Uri = text.parse().ok()?;
     let authority = url.authority()?;
     let is_usable = matches!(url.scheme_str(), Some("http" | "https"))
         && !authority.host().is_empty()
-        && !authority.as_str().contains('@');
+        && !authority.as_str().contains('@')
+        && url.query().is_none();
     is_usable.then_some(url)
+}
+
+/// Returns true if what is sent to `endpoint` leaves the machine in plain text.
+fn is_exposed(endpoint: &Uri) -> bool {
+    let host = endpoint.host().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host.eq_ignore_ascii_case("localhost")
+        || address
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback());
+    endpoint.scheme_str() == Some("http") && !is_loopback
 }
 
 #[cfg(test)]
@@ -57,10 +81,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_has_a_scheme_and_a_host_and_no_credentials() {
+    fn a_url_has_a_scheme_and_a_host_and_nothing_secret() {
         for (text, is_usable) in [
             ("http://localhost:4318/v1/traces", true),
-            ("https://collector.example/a?b=c", true),
+            ("https://collector.example/a", true),
+            ("https://collector.example/a?api-key=c", false),
+            ("https://collector.example/a?", false),
             ("http://[::1]:4318", true),
             ("localhost:4318", false),
             ("grpc://localhost:4317", false),
@@ -71,6 +97,24 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(parse(text).is_some(), is_usable, "{text}");
+        }
+    }
+
+    #[test]
+    fn plain_http_beyond_loopback_is_exposed() {
+        for (text, expected) in [
+            ("http://localhost:4318/v1/traces", false),
+            ("http://LOCALHOST:4318", false),
+            ("http://127.1.2.3:4318", false),
+            ("http://[::1]:4318", false),
+            ("https://collector.example", false),
+            ("http://collector.example", true),
+            ("http://10.0.0.1:4318", true),
+            ("http://localhost.example:4318", true),
+            ("http://[fd00::1]:4318", true),
+        ] {
+            let endpoint = parse(text).expect(text);
+            assert_eq!(is_exposed(&endpoint), expected, "{text}");
         }
     }
 }

@@ -219,6 +219,14 @@ mod tests {
                 vec!["--tls-dir: has no effect without --tls-self-signed"],
             ),
             (
+                "--tracing-endpoint http://a:4318 --tracing-headers-file x",
+                vec!["--tracing-headers-file: may hold credentials, but --tracing-endpoint is"],
+            ),
+            (
+                "--tracing-endpoint https://a:4318?key=x",
+                vec!["--tracing-endpoint: is not an http:// or https:// URL without"],
+            ),
+            (
                 "--head-timeout 0s --max-header-bytes 1Ki --max-url-bytes 65Ki",
                 vec![
                     "--head-timeout: must be more than 0s",

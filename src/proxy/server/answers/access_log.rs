@@ -1,12 +1,17 @@
 //! The lines of the access log: one for each request, when its answer has ended.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::audit::{micro_time, text, truncated};
+use super::audit::{MAX_AUDIT_ID, MAX_USER_AGENT, micro_time, text, truncated};
 use super::outcome::{Call, Outcome, UsedProof};
 use super::record::{Ended, Record};
+
+/// Longest path and longest query, in bytes, that are written in full.
+const MAX_PATH: usize = 4 << 10;
+const MAX_QUERY: usize = 4 << 10;
 
 /// A line. Times are in seconds.
 #[derive(Serialize)]
@@ -14,7 +19,7 @@ use super::record::{Ended, Record};
 struct Line<'a> {
     time: String,
     #[serde(rename = "auditID")]
-    audit_id: &'a str,
+    audit_id: Cow<'a, str>,
     #[serde(rename = "traceID", skip_serializing_if = "Option::is_none")]
     trace_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -23,9 +28,9 @@ struct Line<'a> {
     source_ip: IpAddr,
     verb: &'a str,
     method: &'a str,
-    path: &'a str,
+    path: Cow<'a, str>,
     #[serde(skip_serializing_if = "str::is_empty")]
-    query: &'a str,
+    query: Cow<'a, str>,
     protocol: String,
     status: u16,
     outcome: &'static str,
@@ -48,8 +53,8 @@ struct Line<'a> {
     end: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     error: &'a str,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    user_agent: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    user_agent: Cow<'a, str>,
 }
 
 /// Returns the line for a request whose answer has ended.
@@ -71,14 +76,14 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
     let age = |proof: UsedProof| proof.age(head).map(|age| age.as_secs_f64());
     let line = Line {
         time: micro_time(arrival.time),
-        audit_id: text(Some(&arrival.audit_id)),
+        audit_id: truncated(text(Some(&arrival.audit_id)), MAX_AUDIT_ID),
         trace_id: span.map(|span| format!("{:032x}", span.trace)),
         user: record.user().map(|user| user.name.as_str()),
         source_ip: arrival.peer.to_canonical(),
         verb: arrival.info.verb.as_str(),
         method: arrival.method.as_str(),
-        path: arrival.uri.path(),
-        query: arrival.printable_query(),
+        path: truncated(arrival.uri.path(), MAX_PATH),
+        query: truncated(arrival.printable_query(), MAX_QUERY),
         protocol: format!("{:?}", arrival.protocol),
         status: record.status.as_u16(),
         outcome: record.outcome.name(),
@@ -95,7 +100,7 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
         bytes: ended.bytes,
         end: ended.end.name(),
         error: ended.end.error(),
-        user_agent: truncated(text(arrival.user_agent.as_ref()).to_owned()),
+        user_agent: truncated(text(arrival.user_agent.as_ref()), MAX_USER_AGENT),
     };
     let mut line = serde_json::to_string(&line).expect("a line is plain text");
     line.push('\n');
@@ -208,6 +213,26 @@ mod tests {
             "userAgent": "a \"quoted\" agent",
         });
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_line_has_a_bounded_length() {
+        let long = "a".repeat(64 << 10);
+        let outcome = Outcome::Cache(Hit::default());
+        let target = format!("/{}?{}", &long[..32 << 10], &long[..16 << 10]);
+        let mut record = record(&target, outcome);
+        let value = HeaderValue::from_str(&long).expect("a header value");
+        (record.arrival.audit_id, record.arrival.user_agent) = (value.clone(), Some(value));
+        let found = parsed(&record, End::Complete);
+        for (key, most) in [
+            ("auditID", MAX_AUDIT_ID),
+            ("path", MAX_PATH),
+            ("query", MAX_QUERY),
+            ("userAgent", MAX_USER_AGENT),
+        ] {
+            let text = found[key].as_str().expect("text");
+            assert_eq!(text.len(), most + "...TRUNCATED".len(), "{key}");
+        }
     }
 
     #[test]

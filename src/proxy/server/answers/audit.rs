@@ -2,21 +2,26 @@
 //! They are written like those of the API server at the level Metadata (`audit.k8s.io/v1`).
 //! Forwarded requests are in the API server's own audit log, with the same audit ID.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use http::HeaderValue;
+use http::uri::PathAndQuery;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::outcome::Outcome;
-use super::record::Record;
+use super::record::{Arrival, Record};
 use crate::identity::User;
 use crate::line_log::LineLog;
 use crate::server::request::Verb;
 
 /// Longest User-Agent, in bytes, that is written in full, as by the API server.
-const MAX_USER_AGENT: usize = 1024;
+pub(super) const MAX_USER_AGENT: usize = 1024;
+/// Longest audit ID, in bytes, that is written in full. An ID is usually a UUID, but clients can
+/// send any.
+pub(super) const MAX_AUDIT_ID: usize = 128;
 /// The text that the API server writes after the beginning of a longer User-Agent.
 const TRUNCATED: &str = "...TRUNCATED";
 /// The most source addresses in an event. Clients can send any number of addresses. An event has
@@ -39,7 +44,7 @@ struct Event<'a> {
     api_version: &'static str,
     level: &'static str,
     #[serde(rename = "auditID")]
-    audit_id: &'a str,
+    audit_id: Cow<'a, str>,
     stage: &'static str,
     #[serde(rename = "requestURI")]
     request_uri: &'a str,
@@ -48,8 +53,8 @@ struct Event<'a> {
     user: &'a User,
     #[serde(rename = "sourceIPs")]
     source_ips: Vec<IpAddr>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    user_agent: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    user_agent: Cow<'a, str>,
     object_ref: ObjectReference<'a>,
     response_status: ResponseStatus,
     request_received_timestamp: String,
@@ -76,6 +81,32 @@ struct ResponseStatus {
     code: u16,
 }
 
+/// Makes `arrival` own what the logs need of the head of the request, cut as in their lines. Until
+/// then it holds the memory of the whole head, because URI and headers share it.
+pub(super) fn release_head(arrival: &mut Arrival) {
+    let target = arrival.uri.path_and_query();
+    let copy = target.map(|target| PathAndQuery::try_from(target.as_str()));
+    if let Some(Ok(copy)) = copy {
+        arrival.uri = copy.into();
+    }
+    let cut = |value: &HeaderValue, most| {
+        let text = truncated(text(Some(value)), most).into_owned();
+        HeaderValue::try_from(text).expect("it is ASCII")
+    };
+    arrival.audit_id = cut(&arrival.audit_id, MAX_AUDIT_ID);
+    let user_agent = arrival.user_agent.as_ref();
+    arrival.user_agent = user_agent.map(|value| cut(value, MAX_USER_AGENT));
+    if let Some(headers) = &mut arrival.headers {
+        let named = [&headers.forwarded_for, &headers.real_ip].map(Option::as_ref);
+        let all: Vec<_> = source_ips(named, arrival.peer)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        headers.forwarded_for = HeaderValue::try_from(all.join(",")).ok();
+        headers.real_ip = None;
+    }
+}
+
 /// Returns true if `record` is in the audit log: kubefan has answered the request itself.
 pub(super) fn is_audited(record: &Record) -> bool {
     answered_by(record).is_some()
@@ -98,7 +129,7 @@ fn answered_by(record: &Record) -> Option<&'static str> {
     match record.outcome {
         Outcome::Cache(_) => Some(BY_CACHE),
         Outcome::KeptRefusal => Some(BY_KEPT_REFUSAL),
-        Outcome::Forwarded(_) | Outcome::Rejected(_) => None,
+        Outcome::Forwarded(_) | Outcome::Rejected(_) | Outcome::Unanswered => None,
     }
 }
 
@@ -116,7 +147,7 @@ fn write(log: &LineLog, record: &Record, stage: &'static str) {
         kind: "Event",
         api_version: "audit.k8s.io/v1",
         level: "Metadata",
-        audit_id: text(Some(&arrival.audit_id)),
+        audit_id: truncated(text(Some(&arrival.audit_id)), MAX_AUDIT_ID),
         stage,
         request_uri: arrival
             .uri
@@ -125,7 +156,7 @@ fn write(log: &LineLog, record: &Record, stage: &'static str) {
         verb: info.verb.as_str(),
         user: record.user().unwrap_or(&no_user),
         source_ips: source_ips(named, arrival.peer),
-        user_agent: truncated(text(arrival.user_agent.as_ref()).to_owned()),
+        user_agent: truncated(text(arrival.user_agent.as_ref()), MAX_USER_AGENT),
         object_ref: ObjectReference {
             resource: &info.resource,
             namespace: &info.namespace,
@@ -146,13 +177,13 @@ fn write(log: &LineLog, record: &Record, stage: &'static str) {
     log.append(line);
 }
 
-/// Shortens a User-Agent as the API server does. The User-Agent is plain ASCII.
-pub(super) fn truncated(mut user_agent: String) -> String {
-    if user_agent.len() > MAX_USER_AGENT {
-        user_agent.truncate(MAX_USER_AGENT);
-        user_agent.push_str(TRUNCATED);
+/// Shortens a text of more than `most` bytes as the API server shortens a User-Agent.
+pub(super) fn truncated(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return text.into();
     }
-    user_agent
+    let beginning = &text[..text.floor_char_boundary(most)];
+    format!("{beginning}{TRUNCATED}").into()
 }
 
 /// Returns `time` in the format of Kubernetes' `MicroTime`.
@@ -227,9 +258,12 @@ mod tests {
     #[test]
     fn an_event_has_a_bounded_length() {
         let usual = "a".repeat(MAX_USER_AGENT);
-        assert_eq!(truncated(usual.clone()), usual);
-        let cut = truncated(format!("{usual}b"));
+        let most = usual.len();
+        assert_eq!(truncated(&usual, most), usual);
+        let cut = truncated(&format!("{usual}b"), most).into_owned();
         assert_eq!(cut, format!("{usual}...TRUNCATED"));
+        assert_eq!(truncated(&cut, most), cut);
+        assert_eq!(truncated("aé", 2), "a...TRUNCATED");
         let forwarded = "192.0.2.1,".repeat(9_000);
         let forwarded = HeaderValue::try_from(forwarded).expect("a header value");
         let peer: IpAddr = "10.0.0.9".parse().expect("an address");

@@ -95,6 +95,7 @@ fn outcome(outcome: Outcome) -> bill::Outcome {
             is_for_format: is_for_format(forwarded.reason),
         },
         Outcome::KeptRefusal | Outcome::Rejected(_) => bill::Outcome::Refused,
+        Outcome::Unanswered => bill::Outcome::Unanswered,
     }
 }
 
@@ -212,6 +213,7 @@ mod tests {
             (forwarded(Reason::PartialMetadata, true), 200),
             ((Outcome::KeptRefusal, bill::Outcome::Refused), 403),
             ((Outcome::Rejected(None), bill::Outcome::Refused), 401),
+            ((Outcome::Unanswered, bill::Outcome::Unanswered), 499),
             (
                 (
                     Outcome::Rejected(Some(Limit::Streams)),

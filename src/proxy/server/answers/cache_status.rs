@@ -32,7 +32,7 @@ fn member(outcome: Outcome) -> Option<HeaderValue> {
         Outcome::Cache(hit) => Some(hit_member(hit)),
         Outcome::KeptRefusal => Some(KEPT_REFUSAL),
         Outcome::Forwarded(Forwarded { reason, call }) => forwarded_member(reason, call),
-        Outcome::Rejected(_) => None,
+        Outcome::Rejected(_) | Outcome::Unanswered => None,
     }
 }
 

@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use tokio::time::Instant;
 
-use super::record::{Ended, Record};
+use super::answer::Waits;
+use super::outcome::Outcome;
+use super::record::{Arrival, End, Ended, Record};
 use super::{access_log, audit, bill, spans};
 use crate::bill::{Bill, OpenHandle};
 use crate::ledger::WatchMeter;
 use crate::line_log::LineLog;
 use crate::traces::Traces;
+
+/// The status that nginx logs for a request whose client has left before the answer.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 /// What gets the record of each request when the body of its answer has ended. Cheap to clone.
 #[derive(Clone, Default)]
@@ -26,7 +32,7 @@ impl Consumers {
         self.bill.is_none() && !self.have_logs()
     }
 
-    /// Returns true if `record` is wanted when its answer has ended.
+    /// Returns true if `record` is wanted at the head of its answer, or at its end.
     pub(in crate::server) fn want(&self, record: &Record) -> bool {
         self.bill.is_some()
             || self.access_log.is_some()
@@ -37,6 +43,17 @@ impl Consumers {
     /// Returns true if there are logs: they need all of a record until the answer has ended.
     pub(in crate::server) fn have_logs(&self) -> bool {
         self.audit.is_some() || self.access_log.is_some()
+    }
+
+    /// Returns true if `record` is needed when its answer has ended. `is_open` is true if
+    /// [`Consumers::began`] has returned a value for it.
+    pub(super) fn want_at_end(&self, record: &Record, is_open: bool) -> bool {
+        // The spans of a long-running request are exported at its head.
+        let has_spans = record.arrival.trace.is_some() && !record.arrival.info.is_long_running();
+        has_spans
+            || self.bill.is_some() && !is_open
+            || self.access_log.is_some()
+            || self.audit.is_some() && audit::is_audited(record)
     }
 
     /// Is called when the head of the answer is known. If the answer is a watch, the bill asks
@@ -72,6 +89,28 @@ impl Consumers {
         if let Some(owner) = self.bill.as_ref().filter(|_| !was_open) {
             owner.record(&bill::entry(record, Some(ended)), Instant::now());
         }
+    }
+
+    /// Is called instead of [`Consumers::began`] and [`Consumers::ended`] if the client left before
+    /// there was an answer.
+    pub(in crate::server) fn unanswered(&self, arrival: Arrival) {
+        let lasted = arrival.began.elapsed();
+        let record = Record {
+            time_to_head: lasted,
+            status: StatusCode::from_u16(CLIENT_CLOSED_REQUEST).expect("from 100 to 999"),
+            arrival,
+            outcome: Outcome::Unanswered,
+            resource: None,
+            caller: None,
+            waits: Waits::default(),
+            read: None,
+        };
+        let ended = Ended {
+            bytes: 0,
+            lasted,
+            end: End::ClientGone,
+        };
+        self.ended(&record, &ended, false);
     }
 
     /// Waits until all lines of the logs are written and the last spans are sent, at most two

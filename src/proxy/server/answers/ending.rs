@@ -9,6 +9,7 @@ use http_body::{Body as _, Frame};
 use kubefan_core::body::{Body, BodyGuard, guarded};
 use parking_lot::Mutex;
 
+use super::audit;
 use super::consumers::Consumers;
 use super::record::{End, Ended, Record};
 use crate::bill::OpenHandle;
@@ -62,13 +63,21 @@ impl Ending {
     }
 
     /// Makes the consumers get `record` at the end. `meter` is that of the answer if it is a watch.
-    pub(in crate::server) fn begin(&self, record: Record, meter: Option<&Arc<WatchMeter>>) {
+    pub(in crate::server) fn begin(&self, mut record: Record, meter: Option<&Arc<WatchMeter>>) {
         let open = self.consumers.began(&record, meter);
-        let is_needed = open.is_none() || self.consumers.have_logs();
+        let is_needed = self.consumers.want_at_end(&record, open.is_some());
+        if is_needed && record.arrival.info.is_long_running() {
+            audit::release_head(&mut record.arrival);
+        }
         let record = is_needed.then(|| Box::new(record));
         let mut state = self.state.lock();
         state.record = record;
         state.open = open;
+    }
+
+    /// Returns true if the records of watches are held until they end.
+    pub(in crate::server) fn holds_watches(&self) -> bool {
+        self.consumers.have_logs()
     }
 
     /// Notes why the answer ends, unless another reason was noted before.
@@ -175,13 +184,27 @@ impl BodyGuard for Sending {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::net::Ipv4Addr;
+    use std::path::Path;
     use std::sync::Weak;
+    use std::time::Duration;
 
     use futures_util::{FutureExt, StreamExt, stream};
+    use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
     use http_body_util::{BodyExt, StreamBody};
+    use jiff::Timestamp;
     use kubefan_core::body;
+    use kubefan_core::telemetry::Registry;
+    use tokio::time::Instant;
 
     use super::*;
+    use crate::line_log::{LineLog, LogKind};
+    use crate::server::answers::answer::Waits;
+    use crate::server::answers::outcome::{Hit, Outcome};
+    use crate::server::answers::record::{Arrival, LoggedHeaders};
+    use crate::server::request::RequestInfo;
+    use crate::traces::tests::World;
+    use crate::traces::{Rate, RequestTrace};
 
     /// Sends the frames of a body, up to `most` of them, and returns what was noted at its end.
     fn sent(body: Body, most: usize) -> (u64, Option<End>) {
@@ -255,6 +278,91 @@ mod tests {
         drop(body);
         assert_eq!(meter.events(), 1);
         assert_eq!(weak.strong_count(), 0);
+    }
+
+    const AUDIT_ID: &str = "mine";
+
+    /// Returns the record of a GET of `target`, and the memory that its URI and headers share.
+    fn record(target: &str, trace: Option<Arc<RequestTrace>>) -> (Record, Bytes) {
+        let addresses = "192.0.2.1,".repeat(100);
+        let parts = [target, AUDIT_ID, "agent", &addresses];
+        let head = Bytes::from(parts.concat());
+        let mut end = 0;
+        let [uri, audit_id, user_agent, forwarded_for] = parts.map(|part| {
+            end += part.len();
+            head.slice(end - part.len()..end)
+        });
+        let value = |bytes| HeaderValue::from_maybe_shared(bytes).expect("a header value");
+        let uri = Uri::from_maybe_shared(uri).expect("a URI");
+        let query = uri.query().unwrap_or_default();
+        let info = RequestInfo::parse(&Method::GET, uri.path(), query);
+        let arrival = Arrival {
+            info: Arc::new(info),
+            method: Method::GET,
+            uri,
+            protocol: Version::HTTP_11,
+            user_agent: Some(value(user_agent)),
+            audit_id: value(audit_id),
+            peer: Ipv4Addr::LOCALHOST.into(),
+            began: Instant::now(),
+            time: Timestamp::UNIX_EPOCH,
+            headers: Some(Box::new(LoggedHeaders {
+                forwarded_for: Some(value(forwarded_for)),
+                real_ip: None,
+                trace_parent: None,
+            })),
+            trace,
+            cpu: None,
+        };
+        let record = Record {
+            arrival,
+            outcome: Outcome::Cache(Hit::default()),
+            resource: None,
+            caller: None,
+            waits: Waits::default(),
+            read: None,
+            status: StatusCode::OK,
+            time_to_head: Duration::ZERO,
+        };
+        (record, head)
+    }
+
+    #[test]
+    fn the_record_of_a_watch_does_not_hold_the_head_of_its_request() {
+        let log = LineLog::open(LogKind::Access, Path::new("/dev/null"), &Registry::new());
+        let log = Arc::new(log.expect("opened"));
+        for (target, is_shared) in [("/api/v1/pods", true), ("/api/v1/pods?watch=1", false)] {
+            let ending = Ending::new(Consumers {
+                access_log: Some(Arc::clone(&log)),
+                ..Consumers::default()
+            });
+            let (record, head) = record(target, None);
+            ending.begin(record, None);
+            assert_eq!(head.is_unique(), !is_shared, "{target}");
+            let state = ending.state.lock();
+            let arrival = &state.record.as_ref().expect("a record").arrival;
+            assert_eq!(arrival.uri, target);
+            assert_eq!(arrival.audit_id, AUDIT_ID);
+            assert_eq!(arrival.user_agent.as_ref().expect("an agent"), "agent");
+            let headers = arrival.headers.as_ref().expect("headers");
+            let forwarded_for = headers.forwarded_for.as_ref().expect("addresses");
+            let last = forwarded_for.as_bytes().ends_with(b"192.0.2.1,127.0.0.1");
+            assert_eq!(last, !is_shared, "{forwarded_for:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_trace_alone_does_not_hold_the_record_of_a_watch() {
+        let world = World::new(Rate::REQUESTS);
+        for (target, is_held) in [("/api/v1/pods", true), ("/api/v1/pods?watch=1", false)] {
+            let ending = Ending::new(Consumers {
+                traces: Some(world.traces.clone()),
+                ..Consumers::default()
+            });
+            let trace = world.traces.begin(&HeaderMap::new(), false);
+            ending.begin(record(target, trace).0, None);
+            assert_eq!(ending.state.lock().record.is_some(), is_held, "{target}");
+        }
     }
 
     #[test]

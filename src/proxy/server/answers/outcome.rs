@@ -20,6 +20,8 @@ pub enum Outcome {
     KeptRefusal,
     /// kubefan refused the request itself: because of this limit, or for the reason in the Status.
     Rejected(Option<Limit>),
+    /// The client left before there was an answer. No metric counts it.
+    Unanswered,
 }
 
 /// What a cache has answered.
@@ -78,6 +80,7 @@ impl Outcome {
             Self::Cache(_) => "cache",
             Self::Forwarded(_) => "forwarded",
             Self::KeptRefusal | Self::Rejected(_) => "rejected",
+            Self::Unanswered => "unanswered",
         }
     }
 
@@ -87,7 +90,7 @@ impl Outcome {
         match self {
             Self::Forwarded(forwarded) => forwarded.reason.name(),
             Self::Cache(hit) if hit.is_json_instead => Reason::MediaType.name(),
-            Self::Cache(_) | Self::KeptRefusal | Self::Rejected(_) => "",
+            Self::Cache(_) | Self::KeptRefusal | Self::Rejected(_) | Self::Unanswered => "",
         }
     }
 
@@ -97,7 +100,9 @@ impl Outcome {
         match self {
             Self::KeptRefusal => "kept_refusal",
             Self::Rejected(Some(limit)) => limit.name(),
-            Self::Cache(_) | Self::Forwarded(_) | Self::Rejected(None) => self.reason(),
+            Self::Cache(_) | Self::Forwarded(_) | Self::Rejected(None) | Self::Unanswered => {
+                self.reason()
+            }
         }
     }
 }

@@ -20,6 +20,8 @@ const STREAM_BYTES: u64 = 12 << 10;
 /// Bytes of an open watch: its task, its state in the HTTP library, and its position in the cache.
 /// Events belong to the cache, and bursts and initial events are charged while they are sent.
 const WATCH_BYTES: u64 = 4 << 10;
+/// Bytes of the headers that the record of an open watch holds at most, if there are logs.
+const RECORD_HEADERS: u64 = 4 << 10;
 /// Largest body of a request, in bytes, that is charged. Longer bodies are not held while the
 /// request is sent to the API server.
 const MAX_REQUEST_BODY: u64 = 256 << 10;
@@ -28,6 +30,8 @@ const MAX_REQUEST_BODY: u64 = 256 << 10;
 #[derive(Clone, Copy)]
 struct Requested {
     is_watch: bool,
+    /// Bytes of the head of a watch that are held until it ends.
+    held: u64,
     is_long_running: bool,
 }
 
@@ -44,15 +48,17 @@ pub(super) async fn charge<F: Future<Output = Answer>>(
         return next(exchange).await;
     };
     let end = (exchange.client.abort.clone(), exchange.ending.clone());
+    let request = &exchange.request;
+    let target = request.uri().path_and_query();
+    let target = target.map_or(0, |target| target.as_str().len()) as u64;
+    let headers = size(request.headers());
     let requested = Requested {
+        held: held(exchange.ending.as_deref(), target, headers),
         is_watch: exchange.info.verb == Verb::Watch,
         is_long_running: exchange.info.is_long_running(),
     };
-    let request = &exchange.request;
-    let head = request.uri().path_and_query();
-    let head = head.map_or(0, |target| target.as_str().len()) + size(request.headers());
     let charges = charge_body(&account, request.body());
-    let charges = charges.and_then(|body| Ok((body, charges_of(&account, head as u64)?)));
+    let charges = charges.and_then(|body| Ok((body, charges_of(&account, target + headers)?)));
     let (body, charges) = match charges {
         Ok(charges) => charges,
         Err(short) => return exchange.refuse(short),
@@ -70,11 +76,21 @@ pub(super) async fn charge<F: Future<Output = Answer>>(
 }
 
 /// Returns the bytes of all names and values.
-fn size(headers: &HeaderMap) -> usize {
+fn size(headers: &HeaderMap) -> u64 {
     let bytes = headers
         .iter()
-        .map(|(name, value)| name.as_str().len() + value.len());
+        .map(|(name, value)| (name.as_str().len() + value.len()) as u64);
     bytes.sum()
+}
+
+/// Returns the bytes of the head that the record of an open watch holds: the target as the client
+/// wrote it and parsed, and some headers. It is 0 if nothing wants the record at the end.
+fn held(ending: Option<&Ending>, target: u64, headers: u64) -> u64 {
+    if ending.is_some_and(Ending::holds_watches) {
+        2 * target + headers.min(RECORD_HEADERS)
+    } else {
+        0
+    }
 }
 
 /// Charges a request's body, which may be held until the API server has answered. Returns `None` if
@@ -108,9 +124,10 @@ fn charge_answer(
     let is_forwarded = matches!(answer.outcome, Outcome::Forwarded(_));
     let is_refused = matches!(answer.outcome, Outcome::KeptRefusal | Outcome::Rejected(_));
     if requested.is_watch && !is_forwarded && answer.response.status().is_success() {
-        // The head of the request is not held.
+        // The head of the request is not held, but for what its record has copied.
         drop((stream, chunks));
-        answer.charge = Some(account.charge(MemoryKind::Watch, WATCH_BYTES)?);
+        let bytes = WATCH_BYTES + requested.held;
+        answer.charge = Some(account.charge(MemoryKind::Watch, bytes)?);
         return Ok(());
     }
     let gzip = answer
@@ -142,15 +159,20 @@ fn charge_answer(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use bytes::Bytes;
     use futures_util::FutureExt;
     use http::{Request, Response, StatusCode};
     use http_body_util::BodyExt;
+    use kubefan_core::telemetry::Registry;
 
     use super::*;
     use crate::ledger::{Ledger, Limits};
+    use crate::line_log::{LineLog, LogKind};
     use crate::net::ClientHandle;
     use crate::server::Reason;
+    use crate::server::answers::consumers::Consumers;
     use crate::server::answers::ending::sending;
     use crate::server::answers::outcome::Hit;
 
@@ -282,6 +304,30 @@ mod tests {
         assert_eq!(swept.slow, 1);
         assert!(short.into_body().collect().await.is_err());
         assert!(log.into_body().collect().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_the_logs_hold_of_a_watch_is_charged() {
+        let limits = Limits::new(Some(64 << 20), Some(1 << 20), 0);
+        let ledger = Ledger::new(limits);
+        let account = ledger.open_account();
+        let log = LineLog::open(LogKind::Access, Path::new("/dev/null"), &Registry::new());
+        let with_log = Consumers {
+            access_log: Some(Arc::new(log.expect("opened"))),
+            ..Consumers::default()
+        };
+        let target = format!("{WATCH}&labelSelector={}", "a".repeat(1_000));
+        for (consumers, held) in [
+            (Consumers::default(), 0),
+            (with_log, 2 * target.len() as u64),
+        ] {
+            let mut watch = exchange(Some(&account), &target, body::empty());
+            watch.ending = Some(Arc::new(Ending::new(consumers)));
+            let next = |_| async { Answer::from(Response::new(body::empty())).with_outcome(CACHE) };
+            let answer = charge(watch, next).await;
+            assert_eq!(used(&ledger, MemoryKind::Watch), WATCH_BYTES + held);
+            drop(answer);
+        }
     }
 
     #[tokio::test]

@@ -51,6 +51,13 @@ pub(in crate::server) struct RequestCounts {
     pub(in crate::server) rejected: u64,
 }
 
+/// A request without an answer. It is dropped if the client leaves.
+struct Unanswered<'a> {
+    consumers: &'a Consumers,
+    /// `None` when the head of the answer is known.
+    arrival: Option<Arrival>,
+}
+
 impl RequestMetrics {
     /// Registers the metrics in `registry`.
     pub fn new(registry: &Registry) -> Self {
@@ -128,7 +135,30 @@ fn label<'a>(metric: &'a Metric, name: &str) -> &'a str {
     label.map_or("", |label| label.value())
 }
 
-/// Counts, times and logs the request, and gives it an audit ID.
+impl<'a> Unanswered<'a> {
+    fn new(consumers: &'a Consumers, arrival: Arrival) -> Self {
+        Self {
+            consumers,
+            arrival: Some(arrival),
+        }
+    }
+
+    /// Returns the arrival. The request is not unanswered any more.
+    fn answered(mut self) -> Arrival {
+        self.arrival.take().expect("nothing else takes it")
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(arrival) = self.arrival.take() {
+            self.consumers.unanswered(arrival);
+        }
+    }
+}
+
+/// Counts, times and logs the request, and gives it an audit ID. Cancel safe: the logs have the
+/// request then, too.
 pub(super) async fn trace<F: Future<Output = Answer>>(
     mut exchange: Box<Exchange>,
     records: &Records,
@@ -139,27 +169,19 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
     let is_held = !consumers.are_none() || arrival.trace.is_some();
     let ending = is_held.then(|| Arc::new(Ending::new(consumers.clone())));
     exchange.ending = ending.clone();
+    let unanswered = Unanswered::new(consumers, arrival);
     let answer = next(exchange).await;
-    let Answer {
-        mut response,
-        outcome,
-        resource,
-        caller,
-        waits,
-        charge,
-        read,
-        meter,
-        ..
-    } = answer;
+    let arrival = unanswered.answered();
+    let mut response = answer.response;
     let record = Record {
         time_to_head: arrival.began.elapsed(),
         status: response.status(),
         arrival,
-        outcome,
-        resource,
-        caller,
-        waits,
-        read,
+        outcome: answer.outcome,
+        resource: answer.resource,
+        caller: answer.caller,
+        waits: answer.waits,
+        read: answer.read,
     };
     records.metrics.observe(&record);
     log(&record);
@@ -169,7 +191,7 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
         cache_status::append(response.headers_mut(), record.outcome);
     }
     let mut ending = ending.filter(|_| consumers.want(&record));
-    let meter = meter_of(&record, meter);
+    let meter = meter_of(&record, answer.meter);
     if let Some(ending) = &ending {
         ending.begin(record, meter.as_ref());
     }
@@ -177,7 +199,7 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         ending = None;
     }
-    sending(response, charge, ending, meter)
+    sending(response, answer.charge, ending, meter)
 }
 
 /// Returns the meter of the answer if it is a watch that has begun: that of the cache that answers
@@ -262,9 +284,41 @@ fn audit_id(request: &mut Request<Body>) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::future::pending;
+
+    use futures_util::FutureExt;
     use kubefan_core::body;
+    use serde_json::Value;
 
     use super::*;
+    use crate::line_log::{LineLog, LogKind};
+    use crate::net::ClientHandle;
+
+    #[tokio::test]
+    async fn a_request_whose_client_leaves_before_the_answer_is_logged() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("access.log");
+        let log = LineLog::open(LogKind::Access, &path, &Registry::new());
+        let log = Arc::new(log.expect("opened"));
+        let mut records = Records::new(RequestMetrics::new(&Registry::new()), false);
+        records.consumers.access_log = Some(Arc::clone(&log));
+        let mut request = Request::new(body::empty());
+        *request.uri_mut() = "/api/v1/pods?limit=1".parse().expect("a URI");
+        let client = ClientHandle::for_tests(None);
+        request.extensions_mut().insert(client);
+        let never = |_| pending::<Answer>();
+        let answer = trace(Exchange::of(request), &records, never).now_or_never();
+        assert!(answer.is_none());
+        log.finish().await;
+        let line = fs::read_to_string(&path).expect("text");
+        let line: Value = serde_json::from_str(&line).expect("one line");
+        assert_eq!(line["path"], "/api/v1/pods");
+        assert_eq!(line["status"], 499);
+        assert_eq!(line["outcome"], "unanswered");
+        assert_eq!(line["end"], "client_gone");
+        assert!(records.metrics.by_resource().is_empty());
+    }
 
     #[test]
     fn requests_are_summed_by_resource() {

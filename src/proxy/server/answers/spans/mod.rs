@@ -88,7 +88,7 @@ fn spans(trace: &RequestTrace, record: &Record, ended: Option<&Ended>) -> Vec<Sp
         Some(forwarded) => spans.forward(record, &notes, (forwarded, head)),
         None => ready,
     };
-    if !matches!(record.outcome, Outcome::Rejected(_)) {
+    if !matches!(record.outcome, Outcome::Rejected(_) | Outcome::Unanswered) {
         spans.stage("deliver", (answered, end));
     }
     spans.spans
