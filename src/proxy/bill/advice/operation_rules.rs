@@ -23,8 +23,6 @@ const LEAST_HUGE_LISTS: u64 = 10;
 /// The fewest reads for each open watch that are a loop: with a rollout, many programs of one name
 /// list once each, and keep their watches open.
 const READS_PER_WATCH: u64 = 5;
-/// Open watches of a client with conditions without an index that are worth advice.
-const UNINDEXED_WATCHES: u64 = 10;
 /// LISTs per minute with conditions without an index that are worth advice.
 const UNINDEXED_LISTS: u64 = 60;
 
@@ -46,7 +44,6 @@ pub(super) fn advise(
             [costly, unindexed(usage, operation)]
         }
         "get" => [get_loop(usage, operation, context), None],
-        "watch" => [unindexed(usage, operation), None],
         _ => [None, None],
     };
     advice.into_iter().flatten().collect()
@@ -175,35 +172,16 @@ fn unindexed(usage: &ClientUsage, operation: &OperationUsage) -> Option<Advice> 
     }
     let rate = per_minute(usage, &operation.minute, Count::Requests);
     let requests = operation.minute.get(Count::Requests);
-    let resource = operation.operation.group_resource();
-    let (evidence, fix) = if operation.operation.verb == "watch" {
-        if operation.open < UNINDEXED_WATCHES {
-            return None;
-        }
-        let evidence = format!(
-            "{} open watches of {resource} select by conditions that no index finds: each change \
-             is compared with all of them",
-            number(operation.open),
-        );
-        let fix = "add a name, a namespace, or a condition key=value on a label or a field to the \
-                   selector, or share a selector";
-        (evidence, fix)
-    } else {
-        if requests < LEAST_LISTS || rate < UNINDEXED_LISTS {
-            return None;
-        }
-        let evidence = format!(
-            "{} lists of {resource} a minute select by conditions that no index finds: each list \
-             examines all objects",
-            number(rate),
-        );
-        let fix = "add a namespace, or a condition key=value on a label of --index-label, to the \
-                   selector";
-        (evidence, fix)
-    };
-    Some(Advice {
+    (requests >= LEAST_LISTS && rate >= UNINDEXED_LISTS).then(|| Advice {
         kind: AdviceKind::UnindexedSelector,
-        evidence,
-        fix: fix.to_owned(),
+        evidence: format!(
+            "{} lists of {} a minute select by conditions that no index finds: each list examines \
+             all objects",
+            number(rate),
+            operation.operation.group_resource(),
+        ),
+        fix: "add a namespace, or a condition key=value on a label of --index-label, to the \
+              selector"
+            .to_owned(),
     })
 }

@@ -261,6 +261,20 @@ fn usual_clients_get_no_advice() {
 }
 
 #[test]
+fn many_watches_with_one_selection_without_an_index_are_no_fault() {
+    let start = Instant::now();
+    let table = Arc::new(Table::new(1 << 24, start));
+    let watch = entry("watch", SelectorClass::Unindexed);
+    let handles: Vec<_> = (0..500)
+        .map(|_| table.open(&watch, Arc::new(Reader(None)), None, start))
+        .collect();
+    let usage = table.read(start + Duration::from_secs(60)).0.pop();
+    let advice = advise(&usage.expect("a client"), Context::default());
+    assert!(advice.is_empty(), "{advice:?}");
+    drop(handles);
+}
+
+#[test]
 fn evidence_has_the_numbers_and_the_fix_names_what_helps() {
     let list = habit("list", 5.0, unversioned);
     for (has_sessions, fix) in [
