@@ -10,10 +10,11 @@ use crate::bill::table::{ClientUsage, Count, Counts, OperationUsage, SelectorCla
 const LIST_LOOP: u64 = 60;
 /// The fewest LISTs that are a loop, however short the time.
 const LEAST_LISTS: u64 = 30;
-/// GETs of the most recent state per minute that are a loop: five per second.
-const GET_LOOP: u64 = 300;
-/// The fewest GETs that are a loop, however short the time.
-const LEAST_GETS: u64 = 50;
+/// GETs of the most recent state per minute that are a loop: ten per second. Programs of one name,
+/// such as agents on 300 nodes, are one client, and each may send a GET a minute.
+const GET_LOOP: u64 = 600;
+/// The fewest GETs that are a loop, however short the time: agents may start together.
+const LEAST_GETS: u64 = 400;
 /// Lists in ten minutes that are a loop, if watches follow them.
 const RELIST_LOOP: u64 = 20;
 /// The average bytes of a LIST that is huge.
@@ -92,8 +93,10 @@ fn list_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) 
 fn get_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) -> Option<Advice> {
     let gets = operation.minute.get(Count::Unversioned);
     let rate = per_minute(usage, &operation.minute, Count::Unversioned);
-    let is_resource = !operation.operation.resource.is_empty();
-    let is_loop = is_resource
+    let name = operation.operation.group_resource();
+    // For leader election, each candidate gets its Lease every few seconds.
+    let is_polled = !name.is_empty() && name != "leases.coordination.k8s.io";
+    let is_loop = is_polled
         && gets >= LEAST_GETS
         && rate >= GET_LOOP
         && exceeds_watches(usage, operation, gets);

@@ -119,7 +119,7 @@ fn each_bad_client_gets_its_advice_within_ten_seconds() {
     };
     let get = Habit {
         selector: SelectorClass::Name,
-        ..habit("get", 20.0, unversioned)
+        ..habit("get", 50.0, unversioned)
     };
     for (habits, expected) in [
         (&[habit("list", 5.0, unversioned)][..], AdviceKind::ListLoop),
@@ -243,6 +243,21 @@ fn usual_clients_get_no_advice() {
             &[habit("list", 200.0, unversioned)],
             10,
             2_000,
+        ),
+        ("300 agents with a GET a minute", &[get(5.0)], 600, 0),
+        ("300 agents that start together", &[get(100.0)], 3, 0),
+        (
+            "leader election of many candidates",
+            &[Habit {
+                change: |entry| {
+                    unversioned(entry);
+                    entry.operation.group = "coordination.k8s.io";
+                    entry.operation.resource = "leases";
+                },
+                ..get(50.0)
+            }],
+            600,
+            0,
         ),
         (
             "a user that may not read a few things",
