@@ -59,7 +59,7 @@ fn entry(user: &str) -> Entry<'_> {
         outcome: Outcome::Hit,
         status: 200,
         is_unversioned: true,
-        is_first_page: true,
+        starts_list: true,
         objects: 500,
         bytes: 3_400_000,
         waited: Duration::ZERO,

@@ -42,7 +42,7 @@ fn entry<'a>(user: &'a str, verb: &'static str) -> Entry<'a> {
         outcome: Outcome::Hit,
         status: 200,
         is_unversioned: false,
-        is_first_page: false,
+        starts_list: false,
         objects: 0,
         bytes: 100,
         waited: Duration::ZERO,

@@ -45,6 +45,8 @@ pub(super) fn advise(
             [costly, unindexed(usage, operation)]
         }
         "get" => [get_loop(usage, operation, context), None],
+        // Watches may begin with all objects, as lists do.
+        "watch" => [relist_loop(usage, operation), None],
         _ => [None, None],
     };
     advice.into_iter().flatten().collect()
@@ -121,15 +123,14 @@ fn with_sessions(fix: &str, context: Context) -> String {
 
 fn relist_loop(usage: &ClientUsage, operation: &OperationUsage) -> Option<Advice> {
     let lists = operation.ten_minutes.get(Count::Lists);
-    let opened: u64 = watches(usage, operation)
-        .map(|watch| watch.ten_minutes.get(Count::Requests))
-        .sum();
-    let gone: u64 = watches(usage, operation)
-        .map(|watch| watch.ten_minutes.get(Count::Gone))
-        .sum();
-    // `kubectl wait` lists and watches one object.
-    let is_of_one = operation.operation.selector == SelectorClass::Name;
-    let is_loop = !is_of_one
+    // `kubectl wait` lists all objects of a selector, or one, and watches single ones.
+    let is_of_one = |of: &OperationUsage| of.operation.selector == SelectorClass::Name;
+    let sum = |count| -> u64 {
+        let of_many = watches(usage, operation).filter(|watch| !is_of_one(watch));
+        of_many.map(|watch| watch.ten_minutes.get(count)).sum()
+    };
+    let (opened, gone) = (sum(Count::Requests), sum(Count::Gone));
+    let is_loop = !is_of_one(operation)
         && lists >= RELIST_LOOP
         && opened >= RELIST_LOOP / 2
         && opened <= lists.saturating_mul(2)

@@ -44,7 +44,7 @@ fn entry(verb: &'static str, selector: SelectorClass) -> Entry<'static> {
         outcome: Outcome::Hit,
         status: 200,
         is_unversioned: false,
-        is_first_page: verb == "list",
+        starts_list: verb == "list",
         objects: if verb == "list" { 5_000 } else { 0 },
         bytes: 10_000,
         waited: Duration::ZERO,
@@ -129,6 +129,10 @@ fn each_bad_client_gets_its_advice_within_ten_seconds() {
                 habit("list", 3.0, unchanged),
                 habit("watch", 3.0, unchanged),
             ],
+            AdviceKind::RelistLoop,
+        ),
+        (
+            &[habit("watch", 3.0, |entry| entry.starts_list = true)],
             AdviceKind::RelistLoop,
         ),
         (&[habit("watch", 1.0, unchanged)], AdviceKind::WatchReopened),
@@ -243,6 +247,18 @@ fn usual_clients_get_no_advice() {
             &[habit("list", 200.0, unversioned)],
             10,
             2_000,
+        ),
+        (
+            "kubectl wait -l",
+            &[
+                habit("list", 0.1, unchanged),
+                Habit {
+                    selector: SelectorClass::Name,
+                    ..habit("watch", 0.1, unchanged)
+                },
+            ],
+            600,
+            0,
         ),
         ("300 agents with a GET a minute", &[get(5.0)], 600, 0),
         ("300 agents that start together", &[get(100.0)], 3, 0),

@@ -28,7 +28,8 @@ pub enum Count {
     /// Reads of the most recent state: GETs, and LISTs without a continue token, that have no
     /// resource version.
     Unversioned,
-    /// LISTs that begin a list of their selection: those without a continue token.
+    /// Requests that begin a list of their selection: LISTs without a continue token, and WATCHes
+    /// with `sendInitialEvents=true`.
     Lists,
     /// Requests that were forwarded because no cache has a media type that their client accepts.
     OtherFormat,
