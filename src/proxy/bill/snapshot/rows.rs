@@ -18,7 +18,8 @@ pub struct ClientName {
     /// The address of a client whose user is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Product and version of the program. Clients may send anything.
+    /// Product and version of the program. Clients may send anything. Further programs of a user
+    /// with eight rows have one row, `(other programs)`. Empty if the user is not known.
     pub user_agent: String,
 }
 

@@ -57,13 +57,6 @@ pub enum Outcome {
     Refused,
 }
 
-/// The hashes of a client and of an operation.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Keys {
-    pub(super) client: u64,
-    pub(super) operation: u64,
-}
-
 // === impl Entry ===
 
 impl Entry<'_> {

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use super::client::Client;
+use super::client::{Client, Keys};
 use super::counts::{Counts, MINUTE, Windows};
-use super::entry::Keys;
 use super::open::{Behind, Open, OpenAnswer, Progress};
 use super::operation::OperationName;
 use super::sketch::SpaceSaving;
 use super::usage::{ClientUsage, OperationUsage, Slow};
 
+/// The most programs of one user that have rows of their own, so that a user with many names of
+/// programs does not take the rows of others.
+const MAX_PROGRAMS: usize = 8;
 /// The most operations of a client that have rows.
 const MAX_OPERATIONS: usize = 12;
 /// The weights of rows are halved once in this time, so that rows of clients that have become quiet
@@ -28,6 +30,8 @@ const NAME_OVERHEAD: usize = 128;
 /// The rows of some of the clients.
 pub(super) struct Shard {
     clients: SpaceSaving<ClientRow>,
+    /// The most programs of one user that have rows of their own.
+    programs: usize,
     /// The counts of clients without a row.
     other: Counts,
     /// How often the weights were halved.
@@ -80,10 +84,25 @@ impl Shard {
     pub(super) fn new(rows: usize) -> Self {
         Self {
             clients: SpaceSaving::new(rows),
+            programs: MAX_PROGRAMS.min(rows / 2),
             other: Counts::default(),
             halvings: 0,
             names: HashMap::new(),
             open: Slab::new(),
+        }
+    }
+
+    /// Returns the keys of the rows for a request with `keys`. If the client has no row, and its user
+    /// has rows for enough programs, that is the row of the user's other programs.
+    pub(super) fn keys_of_rows(&mut self, keys: Keys) -> Keys {
+        if self.clients.get_mut(keys.client).is_some() {
+            return keys;
+        }
+        let rows = self.clients.values().iter();
+        let own = rows.filter(|row| row.client.user_key == keys.user);
+        match own.count() < self.programs {
+            true => keys,
+            false => keys.of_all_programs(),
         }
     }
 

@@ -133,7 +133,7 @@ fn a_client_is_a_user_with_a_program() {
     assert_eq!(
         found,
         [
-            ("", "curl/8.5", 1),
+            ("", "", 1),
             ("a", "curl/8.5", 1),
             ("a", "kubectl/v1.37", 2),
             ("b", "curl/8.5", 1),
@@ -142,6 +142,48 @@ fn a_client_is_a_user_with_a_program() {
     let of_address = usages.iter().find(|usage| usage.client.user.is_empty());
     let of_address = of_address.expect("the row of the address");
     assert_eq!(of_address.client.address, Some([192, 0, 2, 1].into()));
+}
+
+#[test]
+fn names_of_programs_do_not_take_the_rows_of_other_users() {
+    let start = Instant::now();
+    let table = Table::new(1 << 24, start);
+    let (known, unknown) = (
+        Identity::User("many"),
+        Identity::Address([192, 0, 2, 1].into()),
+    );
+    for number in 0..3 {
+        table.record(&entry(&format!("user-{number}"), "get", "pods"), start);
+    }
+    for number in 0..1_000 {
+        let user_agent = format!("program-{number}/1.0");
+        for identity in [known, unknown] {
+            let entry = Entry {
+                identity,
+                user_agent: &user_agent,
+                ..entry("", "get", "pods")
+            };
+            table.record(&entry, start);
+        }
+    }
+    let (usages, other) = table.read(start);
+    assert!(other.is_zero());
+    let mut found: Vec<_> = usages
+        .iter()
+        .map(|usage| {
+            let client = &usage.client;
+            let requests = usage.total().get(Count::Requests);
+            (client.user.as_str(), client.user_agent.as_str(), requests)
+        })
+        .collect();
+    found.sort_unstable();
+    let own: Vec<_> = (0..8)
+        .map(|number| format!("program-{number}/1.0"))
+        .collect();
+    let mut expected = vec![("", "", 1_000), ("many", "(other programs)", 992)];
+    expected.extend(own.iter().map(|program| ("many", program.as_str(), 1)));
+    expected.extend(["user-0", "user-1", "user-2"].map(|user| (user, "program/v1.2", 1)));
+    assert_eq!(found, expected);
 }
 
 #[test]
