@@ -69,8 +69,12 @@ fn watches<'a>(
     })
 }
 
-/// Returns true if `reads` are many more than the watches of the resource that are open.
+/// Returns true if `reads` are many more than the watches of the resource that are open. Returns
+/// false if that is not known, because the row of a watch may have given way to another operation.
 fn exceeds_watches(usage: &ClientUsage, operation: &OperationUsage, reads: u64) -> bool {
+    if usage.has_other_operations && watches(usage, operation).next().is_none() {
+        return false;
+    }
     let open: u64 = watches(usage, operation).map(|watch| watch.open).sum();
     reads >= open.saturating_mul(READS_PER_WATCH)
 }

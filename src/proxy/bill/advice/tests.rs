@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{Advice, AdviceKind, Context, advise};
 use crate::bill::estimate::Cost;
 use crate::bill::table::{
-    Behind, ClientUsage, Count, Counts, Entry, Identity, OpenAnswer, Operation, Outcome, Progress,
+    Behind, ClientUsage, Count, Entry, Identity, OpenAnswer, Operation, Outcome, Progress,
     SelectorClass, Slow, Table,
 };
 
@@ -306,6 +306,29 @@ fn many_watches_with_one_selection_without_an_index_are_no_fault() {
 }
 
 #[test]
+fn a_list_is_no_loop_if_the_row_of_its_watch_may_be_gone() {
+    for (others, expected) in [(0, &[AdviceKind::ListLoop][..]), (20, &[])] {
+        let start = Instant::now();
+        let table = Arc::new(Table::new(1 << 24, start));
+        let names: Vec<String> = (0..others)
+            .map(|number| format!("other-{number}"))
+            .collect();
+        for resource in &names {
+            let mut get = entry("get", SelectorClass::Name);
+            get.operation.resource = resource;
+            table.record(&get, start);
+        }
+        for _ in 0..100 {
+            let mut list = entry("list", SelectorClass::None);
+            unversioned(&mut list);
+            table.record(&list, start);
+        }
+        let usage = table.read(start).0.pop().expect("a client");
+        assert_eq!(kinds(&usage), expected, "{others}");
+    }
+}
+
+#[test]
 fn evidence_has_the_numbers_and_the_fix_names_what_helps() {
     let list = habit("list", 5.0, unversioned);
     for (has_sessions, fix) in [
@@ -359,8 +382,7 @@ fn a_client_without_a_row_is_named_if_it_is_slow() {
         Some(1)
     );
     assert_eq!(kinds(stalled), [AdviceKind::SlowReader]);
-    let rows = usages.iter().map(ClientUsage::total);
-    rows.for_each(|total: Counts| sum += &total);
+    usages.iter().for_each(|usage| sum += &usage.total);
     assert_eq!(sum.get(Count::Requests), 10_001);
     drop(handle);
 }

@@ -93,7 +93,7 @@ impl Snapshot {
     ) -> Self {
         let mut total = *other;
         for usage in &usages {
-            total += &usage.total();
+            total += &usage.total;
         }
         let with_rows = usages.iter().filter(|usage| !usage.operations.is_empty());
         let clients_with_rows = with_rows.count();

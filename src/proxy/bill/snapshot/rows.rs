@@ -223,10 +223,10 @@ impl ClientRow {
         Self {
             client: ClientName::new(&usage.client, number_of),
             seconds: usage.age.as_secs_f64(),
-            open_watches: usage.open_watches(),
-            opened_watches: usage.opened_watches(),
-            total: Numbers::new(&usage.total()),
-            minute: Numbers::new(&usage.minute()),
+            open_watches: usage.open_watches,
+            opened_watches: usage.minute.get(Count::WatchesOpened),
+            total: Numbers::new(&usage.total),
+            minute: Numbers::new(&usage.minute),
             forwarded: forwarded
                 .map(|(reason, requests)| ForwardedRow { reason, requests })
                 .collect(),

@@ -39,6 +39,8 @@ pub enum Count {
     Bytes,
     /// Events of watches, including initial events.
     Events,
+    /// Watches that were opened.
+    WatchesOpened,
     /// Watches that have ended.
     WatchesEnded,
     /// Watches that ended within [`SHORT_WATCH`](super::SHORT_WATCH) after their start.

@@ -78,6 +78,8 @@ impl Entry<'_> {
             429 => counts.add(Count::TooMany, 1),
             _ => {}
         }
+        let is_watch = self.operation.verb == "watch";
+        counts.add(Count::WatchesOpened, u64::from(is_watch));
         counts.add(Count::Unversioned, u64::from(self.is_unversioned));
         counts.add(Count::Lists, u64::from(self.starts_list));
         counts.add(Count::Objects, self.objects);

@@ -186,7 +186,11 @@ fn without_row((client, slow): (Arc<Client>, Slow)) -> ClientUsage {
         client,
         age: Duration::ZERO,
         operations: Vec::new(),
-        other: Counts::default(),
+        has_other_operations: false,
+        total: Counts::default(),
+        minute: Counts::default(),
+        ten_minutes: Counts::default(),
+        open_watches: 0,
         reasons: Vec::new(),
         slow: Some(slow),
     }

@@ -56,7 +56,7 @@ impl OpenAnswer for Delivered {
 fn sum(table: &Table, now: Instant) -> Counts {
     let (usages, mut sum) = table.read(now);
     for usage in usages {
-        sum += &usage.total();
+        sum += &usage.total;
     }
     sum
 }
@@ -83,12 +83,12 @@ proptest! {
         let (usages, other) = table.read(start);
         let mut total = other;
         for usage in &usages {
-            total += &usage.total();
+            total += &usage.total;
             let user = users.iter().position(|user| *user == usage.client.user);
             let (requests, bytes) = exact[&user.expect("a user of the test")];
             // A row may be younger than its client.
-            prop_assert!(usage.total().get(Count::Requests) <= requests);
-            prop_assert!(usage.total().get(Count::Bytes) <= bytes);
+            prop_assert!(usage.total.get(Count::Requests) <= requests);
+            prop_assert!(usage.total.get(Count::Bytes) <= bytes);
             prop_assert!(usage.operations.len() <= 12);
         }
         let requests: u64 = exact.values().map(|(requests, _)| requests).sum();
@@ -125,7 +125,7 @@ fn a_client_is_a_user_with_a_program() {
         .iter()
         .map(|usage| {
             let client = &usage.client;
-            let requests = usage.total().get(Count::Requests);
+            let requests = usage.total.get(Count::Requests);
             (client.user.as_str(), client.user_agent.as_str(), requests)
         })
         .collect();
@@ -172,7 +172,7 @@ fn names_of_programs_do_not_take_the_rows_of_other_users() {
         .iter()
         .map(|usage| {
             let client = &usage.client;
-            let requests = usage.total().get(Count::Requests);
+            let requests = usage.total.get(Count::Requests);
             (client.user.as_str(), client.user_agent.as_str(), requests)
         })
         .collect();
@@ -205,21 +205,48 @@ fn an_open_watch_is_counted_while_it_is_open_and_once() {
         let [usage] = &usages[..] else {
             panic!("{} rows", usages.len());
         };
-        assert_eq!(usage.total().get(Count::Events), events, "{second}");
-        assert_eq!(usage.total().get(Count::Bytes), events * 10, "{second}");
-        assert_eq!(usage.total().get(Count::SavedEvents), events, "{second}");
-        assert_eq!(usage.open_watches(), 1);
-        let minute = usage.minute().get(Count::Events);
+        assert_eq!(usage.total.get(Count::Events), events, "{second}");
+        assert_eq!(usage.total.get(Count::Bytes), events * 10, "{second}");
+        assert_eq!(usage.total.get(Count::SavedEvents), events, "{second}");
+        assert_eq!(usage.open_watches, 1);
+        let minute = usage.minute.get(Count::Events);
         assert!(minute.abs_diff(of_minute) <= 1, "{second}: {minute}");
     }
     delivered.0.store(12, Ordering::Relaxed);
     drop(handle);
     let (usages, _) = table.read(start + Duration::from_secs(121));
-    let total = usages[0].total();
+    let total = usages[0].total;
     assert_eq!(total.get(Count::Events), 12);
     assert_eq!(total.get(Count::Requests), 1);
     assert_eq!(total.get(Count::WatchesEnded), 1);
-    assert_eq!(usages[0].open_watches(), 0);
+    assert_eq!(usages[0].open_watches, 0);
+}
+
+#[test]
+fn a_client_with_more_operations_than_rows_has_all_counts() {
+    let start = Instant::now();
+    let table = Arc::new(Table::new(1 << 24, start));
+    let resources: Vec<String> = (0..30).map(|number| format!("resource-{number}")).collect();
+    let handles: Vec<_> = resources
+        .iter()
+        .map(|resource| {
+            table.record(&entry("a", "list", resource), start);
+            let delivered = Arc::new(Delivered::default());
+            table.open(&entry("a", "watch", resource), delivered, None, start)
+        })
+        .collect();
+    let (usages, _) = table.read(start);
+    let [usage] = &usages[..] else {
+        panic!("{} rows", usages.len());
+    };
+    assert!(usage.has_other_operations);
+    assert_eq!(usage.operations.len(), 12);
+    assert_eq!(usage.open_watches, 30);
+    for counts in [usage.total, usage.minute, usage.ten_minutes] {
+        assert_eq!(counts.get(Count::Requests), 60);
+        assert_eq!(counts.get(Count::WatchesOpened), 30);
+    }
+    drop(handles);
 }
 
 #[test]
@@ -257,7 +284,7 @@ fn ten_thousand_users_with_a_hundred_thousand_watches_have_bounded_memory() {
     assert!(bytes <= budget + 2 * 64 * 100_000, "{bytes}");
     let (usages, _) = table.read(start);
     assert_eq!(usages.len(), SHARDS * MAX_ROWS);
-    let open: u64 = usages.iter().map(ClientUsage::open_watches).sum();
+    let open: u64 = usages.iter().map(|usage| usage.open_watches).sum();
     assert_eq!(open, usages.len() as u64 * 10);
     assert_eq!(sum(&table, start).get(Count::Requests), 100_000);
     drop(handles);
