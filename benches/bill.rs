@@ -118,7 +118,7 @@ fn snapshot(bencher: Bencher<'_, '_>) {
         top_of_column: 3,
         context: Context::default(),
         process_cpu: Duration::ZERO,
-        ingest_cpu: Duration::ZERO,
+        serving_cpu: Duration::ZERO,
         number_of: &|_| 0,
     };
     bencher.bench_local(|| bill.snapshot(&options, now));

@@ -24,7 +24,7 @@ fn options() -> SnapshotOptions<'static> {
         top_of_column: 1,
         context: Context::default(),
         process_cpu: Duration::from_secs(100),
-        ingest_cpu: Duration::from_secs(30),
+        serving_cpu: Duration::from_secs(70),
         number_of: &number_of,
     }
 }
