@@ -163,6 +163,10 @@ impl Shard {
                 row.note_open(keys.operation, is_watch);
             }
         }
+        if self.open.len() < self.open.capacity() / 4 {
+            // The keys of open answers stay, so a new one may keep much of the capacity.
+            self.open.shrink_to_fit();
+        }
         slow
     }
 

@@ -292,6 +292,25 @@ fn ten_thousand_users_with_a_hundred_thousand_watches_have_bounded_memory() {
 }
 
 #[test]
+fn the_memory_of_many_open_answers_is_given_back() {
+    let start = Instant::now();
+    let table = Arc::new(Table::new(1 << 24, start));
+    let answer: Arc<dyn OpenAnswer> = Arc::new(Delivered::default());
+    let watch = entry("a", "watch", "pods");
+    let open = || table.open(&watch, Arc::clone(&answer), None, start);
+    let first = open();
+    table.settle(start);
+    let before = table.bytes();
+    let others: Vec<_> = (0..10_000).map(|_| open()).collect();
+    assert!(table.bytes() >= before + 10_000 * 64);
+    drop(others);
+    table.settle(start);
+    let after = table.bytes();
+    assert!(after <= before, "{after} > {before}");
+    drop(first);
+}
+
+#[test]
 fn rows_fit_into_the_memory_that_they_are_given() {
     let start = Instant::now();
     for budget in [2 << 20, 4 << 20, 16 << 20] {
