@@ -59,7 +59,7 @@ fn entry(user: &str) -> Entry<'_> {
         outcome: Outcome::Hit,
         status: 200,
         is_unversioned: true,
-        is_first_page: true,
+        starts_list: true,
         objects: 500,
         bytes: 3_400_000,
         waited: Duration::ZERO,
@@ -118,7 +118,7 @@ fn snapshot(bencher: Bencher<'_, '_>) {
         top_of_column: 3,
         context: Context::default(),
         process_cpu: Duration::ZERO,
-        ingest_cpu: Duration::ZERO,
+        serving_cpu: Duration::ZERO,
         number_of: &|_| 0,
     };
     bencher.bench_local(|| bill.snapshot(&options, now));

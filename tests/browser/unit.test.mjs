@@ -11,7 +11,7 @@ const load = (name) => import(`../../src/proxy/server/admin/dashboard/${name}.js
 const { EventParser } = await load("api");
 const { bytes, cacheDetails, duration, plain, rate, share } = await load("format");
 const { History, POINTS } = await load("history");
-const { boxLines, health, slowClients } = await load("summary");
+const { boxLines, health, noneIsSlow, slowClients } = await load("summary");
 
 test("texts are one line without characters that can't be seen", () => {
   assert.equal(plain("a\u202eb\nc\u001b[0m\u200b"), "a\\u{202e}b\\u{a}c\\u{1b}[0m\\u{200b}");
@@ -98,6 +98,14 @@ test("only lasting delays are slow", () => {
   [4.9, 5, 60].forEach((seconds, index) => Object.assign(page.clients.items[index], behind(seconds)));
   assert.deepEqual(slowClients(page.clients).map((one) => one.slowestWatch.behindSeconds), [60, 5]);
   assert.equal(boxLines(page).slow, "2 too slow");
+  assert.ok(!noneIsSlow(page.clients));
+  page.clients.items.forEach((item) => delete item.slowestWatch);
+  page.clients.total = page.clients.items.length;
+  assert.ok(noneIsSlow(page.clients));
+  assert.equal(boxLines(page).slow, "none too slow");
+  page.clients.total = page.clients.items.length + 1;
+  assert.ok(!noneIsSlow(page.clients));
+  assert.equal(boxLines(page).slow, "");
 });
 
 // The page reads only fields that the fixtures have.

@@ -78,15 +78,15 @@ pub fn process_time() -> Duration {
     duration(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Returns the CPU time of the threads that serve no client: those without `serving` at the
-/// beginning of their names. Threads that have ended are not included. Returns `None` if no thread
-/// has such a name, as in the demo, or if the system does not report the times.
-pub fn background_time(serving: &str) -> Option<Duration> {
-    time_of_others(Path::new("/proc/self/task"), serving)
+/// Returns the CPU time of the threads that serve clients: those with `serving` at the beginning of
+/// their names. They live as long as the process. Returns `None` if no thread has such a name, as
+/// in the demo, or if the system does not report the times.
+pub fn serving_time(serving: &str) -> Option<Duration> {
+    time_of_threads(Path::new("/proc/self/task"), serving)
 }
 
-/// Returns the CPU time of the threads in the folder `tasks`, as [`background_time`] does.
-fn time_of_others(tasks: &Path, serving: &str) -> Option<Duration> {
+/// Returns the CPU time of the threads in the folder `tasks`, as [`serving_time`] does.
+fn time_of_threads(tasks: &Path, serving: &str) -> Option<Duration> {
     let (mut nanoseconds, mut has_serving) = (0_u64, false);
     for task in fs::read_dir(tasks).ok()?.flatten() {
         let read = |file| fs::read_to_string(task.path().join(file));
@@ -96,7 +96,6 @@ fn time_of_others(tasks: &Path, serving: &str) -> Option<Duration> {
         };
         if name.starts_with(serving) {
             has_serving = true;
-        } else {
             // The first number is the time on a CPU, in nanoseconds.
             let time = times.split_whitespace().next();
             let time: u64 = time.and_then(|time| time.parse().ok()).unwrap_or_default();
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_the_other_threads_is_that_without_the_serving_ones() {
+    fn the_time_of_the_serving_threads_is_that_without_the_others() {
         let tasks = tempfile::tempdir().expect("a temporary directory");
         for (task, name, time) in [
             ("1", "kubefan", "1000 5 3"),
@@ -209,10 +208,10 @@ mod tests {
         }
         // A thread that has just ended.
         fs::create_dir(tasks.path().join("5")).expect("a directory");
-        let expected = Some(Duration::from_nanos(301_000));
-        assert_eq!(time_of_others(tasks.path(), "serve-"), expected);
-        assert_eq!(time_of_others(tasks.path(), "none-"), None);
-        assert_eq!(time_of_others(&tasks.path().join("gone"), "serve-"), None);
+        let expected = Some(Duration::from_nanos(40_000));
+        assert_eq!(time_of_threads(tasks.path(), "serve-"), expected);
+        assert_eq!(time_of_threads(tasks.path(), "none-"), None);
+        assert_eq!(time_of_threads(&tasks.path().join("gone"), "serve-"), None);
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn options() -> SnapshotOptions<'static> {
         top_of_column: 1,
         context: Context::default(),
         process_cpu: Duration::from_secs(100),
-        ingest_cpu: Duration::from_secs(30),
+        serving_cpu: Duration::from_secs(70),
         number_of: &number_of,
     }
 }
@@ -42,7 +42,7 @@ fn entry<'a>(user: &'a str, verb: &'static str) -> Entry<'a> {
         outcome: Outcome::Hit,
         status: 200,
         is_unversioned: false,
-        is_first_page: false,
+        starts_list: false,
         objects: 0,
         bytes: 100,
         waited: Duration::ZERO,

@@ -22,14 +22,14 @@ const STALLS: u64 = 3;
 
 /// Returns the advice about a client as a whole.
 pub(super) fn advise(usage: &ClientUsage) -> impl Iterator<Item = Advice> {
-    let (minute, ten_minutes) = (usage.minute(), usage.ten_minutes());
+    let (minute, ten_minutes) = (&usage.minute, &usage.ten_minutes);
     [
-        watch_reopened(usage, &minute),
+        watch_reopened(usage, minute),
         slow_reader(usage),
-        other_format(&ten_minutes),
-        denied_reads(usage, &minute),
-        wrong_credentials(usage, &minute),
-        stalled_bodies(&ten_minutes),
+        other_format(ten_minutes),
+        denied_reads(usage, minute),
+        wrong_credentials(usage, minute),
+        stalled_bodies(ten_minutes),
     ]
     .into_iter()
     .flatten()
@@ -44,7 +44,7 @@ fn most(usage: &ClientUsage, count: Count) -> Option<&OperationUsage> {
 fn watch_reopened(usage: &ClientUsage, minute: &Counts) -> Option<Advice> {
     let short = minute.get(Count::ShortWatches);
     let rate = per_minute(usage, minute, Count::ShortWatches);
-    let open = usage.open_watches();
+    let open = usage.open_watches;
     let worst = most(usage, Count::ShortWatches)?;
     let is_loop = short >= LEAST_REOPENED && rate >= REOPENED && short >= open;
     is_loop.then(|| Advice {

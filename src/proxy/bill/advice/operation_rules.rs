@@ -10,10 +10,11 @@ use crate::bill::table::{ClientUsage, Count, Counts, OperationUsage, SelectorCla
 const LIST_LOOP: u64 = 60;
 /// The fewest LISTs that are a loop, however short the time.
 const LEAST_LISTS: u64 = 30;
-/// GETs of the most recent state per minute that are a loop: five per second.
-const GET_LOOP: u64 = 300;
-/// The fewest GETs that are a loop, however short the time.
-const LEAST_GETS: u64 = 50;
+/// GETs of the most recent state per minute that are a loop: ten per second. Programs of one name,
+/// such as agents on 300 nodes, are one client, and each may send a GET a minute.
+const GET_LOOP: u64 = 600;
+/// The fewest GETs that are a loop, however short the time: agents may start together.
+const LEAST_GETS: u64 = 400;
 /// Lists in ten minutes that are a loop, if watches follow them.
 const RELIST_LOOP: u64 = 20;
 /// The average bytes of a LIST that is huge.
@@ -23,8 +24,6 @@ const LEAST_HUGE_LISTS: u64 = 10;
 /// The fewest reads for each open watch that are a loop: with a rollout, many programs of one name
 /// list once each, and keep their watches open.
 const READS_PER_WATCH: u64 = 5;
-/// Open watches of a client with conditions without an index that are worth advice.
-const UNINDEXED_WATCHES: u64 = 10;
 /// LISTs per minute with conditions without an index that are worth advice.
 const UNINDEXED_LISTS: u64 = 60;
 
@@ -46,7 +45,8 @@ pub(super) fn advise(
             [costly, unindexed(usage, operation)]
         }
         "get" => [get_loop(usage, operation, context), None],
-        "watch" => [unindexed(usage, operation), None],
+        // Watches may begin with all objects, as lists do.
+        "watch" => [relist_loop(usage, operation), None],
         _ => [None, None],
     };
     advice.into_iter().flatten().collect()
@@ -69,8 +69,12 @@ fn watches<'a>(
     })
 }
 
-/// Returns true if `reads` are many more than the watches of the resource that are open.
+/// Returns true if `reads` are many more than the watches of the resource that are open. Returns
+/// false if that is not known, because the row of a watch may have given way to another operation.
 fn exceeds_watches(usage: &ClientUsage, operation: &OperationUsage, reads: u64) -> bool {
+    if usage.has_other_operations && watches(usage, operation).next().is_none() {
+        return false;
+    }
     let open: u64 = watches(usage, operation).map(|watch| watch.open).sum();
     reads >= open.saturating_mul(READS_PER_WATCH)
 }
@@ -95,8 +99,10 @@ fn list_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) 
 fn get_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) -> Option<Advice> {
     let gets = operation.minute.get(Count::Unversioned);
     let rate = per_minute(usage, &operation.minute, Count::Unversioned);
-    let is_resource = !operation.operation.resource.is_empty();
-    let is_loop = is_resource
+    let name = operation.operation.group_resource();
+    // For leader election, each candidate gets its Lease every few seconds.
+    let is_polled = !name.is_empty() && name != "leases.coordination.k8s.io";
+    let is_loop = is_polled
         && gets >= LEAST_GETS
         && rate >= GET_LOOP
         && exceeds_watches(usage, operation, gets);
@@ -121,15 +127,14 @@ fn with_sessions(fix: &str, context: Context) -> String {
 
 fn relist_loop(usage: &ClientUsage, operation: &OperationUsage) -> Option<Advice> {
     let lists = operation.ten_minutes.get(Count::Lists);
-    let opened: u64 = watches(usage, operation)
-        .map(|watch| watch.ten_minutes.get(Count::Requests))
-        .sum();
-    let gone: u64 = watches(usage, operation)
-        .map(|watch| watch.ten_minutes.get(Count::Gone))
-        .sum();
-    // `kubectl wait` lists and watches one object.
-    let is_of_one = operation.operation.selector == SelectorClass::Name;
-    let is_loop = !is_of_one
+    // `kubectl wait` lists all objects of a selector, or one, and watches single ones.
+    let is_of_one = |of: &OperationUsage| of.operation.selector == SelectorClass::Name;
+    let sum = |count| -> u64 {
+        let of_many = watches(usage, operation).filter(|watch| !is_of_one(watch));
+        of_many.map(|watch| watch.ten_minutes.get(count)).sum()
+    };
+    let (opened, gone) = (sum(Count::Requests), sum(Count::Gone));
+    let is_loop = !is_of_one(operation)
         && lists >= RELIST_LOOP
         && opened >= RELIST_LOOP / 2
         && opened <= lists.saturating_mul(2)
@@ -175,35 +180,16 @@ fn unindexed(usage: &ClientUsage, operation: &OperationUsage) -> Option<Advice> 
     }
     let rate = per_minute(usage, &operation.minute, Count::Requests);
     let requests = operation.minute.get(Count::Requests);
-    let resource = operation.operation.group_resource();
-    let (evidence, fix) = if operation.operation.verb == "watch" {
-        if operation.open < UNINDEXED_WATCHES {
-            return None;
-        }
-        let evidence = format!(
-            "{} open watches of {resource} select by conditions that no index finds: each change \
-             is compared with all of them",
-            number(operation.open),
-        );
-        let fix = "add a name, a namespace, or a condition key=value on a label or a field to the \
-                   selector, or share a selector";
-        (evidence, fix)
-    } else {
-        if requests < LEAST_LISTS || rate < UNINDEXED_LISTS {
-            return None;
-        }
-        let evidence = format!(
-            "{} lists of {resource} a minute select by conditions that no index finds: each list \
-             examines all objects",
-            number(rate),
-        );
-        let fix = "add a namespace, or a condition key=value on a label of --index-label, to the \
-                   selector";
-        (evidence, fix)
-    };
-    Some(Advice {
+    (requests >= LEAST_LISTS && rate >= UNINDEXED_LISTS).then(|| Advice {
         kind: AdviceKind::UnindexedSelector,
-        evidence,
-        fix: fix.to_owned(),
+        evidence: format!(
+            "{} lists of {} a minute select by conditions that no index finds: each list examines \
+             all objects",
+            number(rate),
+            operation.operation.group_resource(),
+        ),
+        fix: "add a namespace, or a condition key=value on a label of --index-label, to the \
+              selector"
+            .to_owned(),
     })
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{Advice, AdviceKind, Context, advise};
 use crate::bill::estimate::Cost;
 use crate::bill::table::{
-    Behind, ClientUsage, Count, Counts, Entry, Identity, OpenAnswer, Operation, Outcome, Progress,
+    Behind, ClientUsage, Count, Entry, Identity, OpenAnswer, Operation, Outcome, Progress,
     SelectorClass, Slow, Table,
 };
 
@@ -44,7 +44,7 @@ fn entry(verb: &'static str, selector: SelectorClass) -> Entry<'static> {
         outcome: Outcome::Hit,
         status: 200,
         is_unversioned: false,
-        is_first_page: verb == "list",
+        starts_list: verb == "list",
         objects: if verb == "list" { 5_000 } else { 0 },
         bytes: 10_000,
         waited: Duration::ZERO,
@@ -119,7 +119,7 @@ fn each_bad_client_gets_its_advice_within_ten_seconds() {
     };
     let get = Habit {
         selector: SelectorClass::Name,
-        ..habit("get", 20.0, unversioned)
+        ..habit("get", 50.0, unversioned)
     };
     for (habits, expected) in [
         (&[habit("list", 5.0, unversioned)][..], AdviceKind::ListLoop),
@@ -129,6 +129,10 @@ fn each_bad_client_gets_its_advice_within_ten_seconds() {
                 habit("list", 3.0, unchanged),
                 habit("watch", 3.0, unchanged),
             ],
+            AdviceKind::RelistLoop,
+        ),
+        (
+            &[habit("watch", 3.0, |entry| entry.starts_list = true)],
             AdviceKind::RelistLoop,
         ),
         (&[habit("watch", 1.0, unchanged)], AdviceKind::WatchReopened),
@@ -245,6 +249,33 @@ fn usual_clients_get_no_advice() {
             2_000,
         ),
         (
+            "kubectl wait -l",
+            &[
+                habit("list", 0.1, unchanged),
+                Habit {
+                    selector: SelectorClass::Name,
+                    ..habit("watch", 0.1, unchanged)
+                },
+            ],
+            600,
+            0,
+        ),
+        ("300 agents with a GET a minute", &[get(5.0)], 600, 0),
+        ("300 agents that start together", &[get(100.0)], 3, 0),
+        (
+            "leader election of many candidates",
+            &[Habit {
+                change: |entry| {
+                    unversioned(entry);
+                    entry.operation.group = "coordination.k8s.io";
+                    entry.operation.resource = "leases";
+                },
+                ..get(50.0)
+            }],
+            600,
+            0,
+        ),
+        (
             "a user that may not read a few things",
             &[habit("list", 0.2, |entry| {
                 entry.outcome = Outcome::Refused;
@@ -257,6 +288,43 @@ fn usual_clients_get_no_advice() {
         let usage = usage(habits, seconds, open);
         let advice = advise(&usage, Context::default());
         assert!(advice.is_empty(), "{what}: {advice:?}");
+    }
+}
+
+#[test]
+fn many_watches_with_one_selection_without_an_index_are_no_fault() {
+    let start = Instant::now();
+    let table = Arc::new(Table::new(1 << 24, start));
+    let watch = entry("watch", SelectorClass::Unindexed);
+    let handles: Vec<_> = (0..500)
+        .map(|_| table.open(&watch, Arc::new(Reader(None)), None, start))
+        .collect();
+    let usage = table.read(start + Duration::from_secs(60)).0.pop();
+    let advice = advise(&usage.expect("a client"), Context::default());
+    assert!(advice.is_empty(), "{advice:?}");
+    drop(handles);
+}
+
+#[test]
+fn a_list_is_no_loop_if_the_row_of_its_watch_may_be_gone() {
+    for (others, expected) in [(0, &[AdviceKind::ListLoop][..]), (20, &[])] {
+        let start = Instant::now();
+        let table = Arc::new(Table::new(1 << 24, start));
+        let names: Vec<String> = (0..others)
+            .map(|number| format!("other-{number}"))
+            .collect();
+        for resource in &names {
+            let mut get = entry("get", SelectorClass::Name);
+            get.operation.resource = resource;
+            table.record(&get, start);
+        }
+        for _ in 0..100 {
+            let mut list = entry("list", SelectorClass::None);
+            unversioned(&mut list);
+            table.record(&list, start);
+        }
+        let usage = table.read(start).0.pop().expect("a client");
+        assert_eq!(kinds(&usage), expected, "{others}");
     }
 }
 
@@ -314,8 +382,7 @@ fn a_client_without_a_row_is_named_if_it_is_slow() {
         Some(1)
     );
     assert_eq!(kinds(stalled), [AdviceKind::SlowReader]);
-    let rows = usages.iter().map(ClientUsage::total);
-    rows.for_each(|total: Counts| sum += &total);
+    usages.iter().for_each(|usage| sum += &usage.total);
     assert_eq!(sum.get(Count::Requests), 10_001);
     drop(handle);
 }

@@ -84,9 +84,12 @@ impl Column {
             Self::TooMany => Count::TooMany,
             Self::Stalls => Count::Stalls,
             Self::Cpu => Count::Cpu,
-            Self::Saved => return (usage.total().get(Count::SavedCpu), 0),
-            Self::Open => return (usage.open_watches(), 0),
-            Self::Opened => return (usage.opened_watches(), usage.open_watches()),
+            Self::Saved => return (usage.total.get(Count::SavedCpu), 0),
+            Self::Open => return (usage.open_watches, 0),
+            Self::Opened => {
+                let opened = usage.minute.get(Count::WatchesOpened);
+                return (opened, usage.open_watches);
+            }
             Self::Slow => {
                 let waited = usage
                     .slow
@@ -96,7 +99,7 @@ impl Column {
                 return (waited, 0);
             }
         };
-        (usage.minute().get(count), usage.total().get(count))
+        (usage.minute.get(count), usage.total.get(count))
     }
 }
 

@@ -28,9 +28,9 @@ pub struct SnapshotOptions<'a> {
     pub context: Context,
     /// The CPU time of the process, by [`process_time`](crate::bill::process_time).
     pub process_cpu: Duration,
-    /// The CPU time of threads that serve no client, by
-    /// [`background_time`](crate::bill::background_time).
-    pub ingest_cpu: Duration,
+    /// The CPU time of the threads that serve clients, by
+    /// [`serving_time`](crate::bill::serving_time); that of the process if it is not known.
+    pub serving_cpu: Duration,
     /// Numbers users, so that their names are not shown.
     pub number_of: &'a dyn Fn(&str) -> u64,
 }
@@ -93,7 +93,7 @@ impl Snapshot {
     ) -> Self {
         let mut total = *other;
         for usage in &usages {
-            total += &usage.total();
+            total += &usage.total;
         }
         let with_rows = usages.iter().filter(|usage| !usage.operations.is_empty());
         let clients_with_rows = with_rows.count();
@@ -108,7 +108,7 @@ impl Snapshot {
             largest,
             total: Numbers::new(&total),
             other: Numbers::new(other),
-            cpu: CpuShares::new(&total, options.ingest_cpu, options.process_cpu),
+            cpu: CpuShares::new(&total, options.serving_cpu, options.process_cpu),
         }
     }
 }
@@ -145,9 +145,11 @@ fn selected(
 }
 
 impl CpuShares {
-    fn new(total: &Counts, ingest: Duration, process: Duration) -> Self {
+    fn new(total: &Counts, serving: Duration, process: Duration) -> Self {
         let clients = Duration::from_nanos(total.get(Count::Cpu));
-        let shared = process.saturating_sub(clients).saturating_sub(ingest);
+        // Other threads may have ended, and their time is only in that of the process.
+        let ingest = process.saturating_sub(serving);
+        let shared = serving.saturating_sub(clients);
         Self {
             process_seconds: process.as_secs_f64(),
             clients_seconds: clients.as_secs_f64(),
@@ -164,9 +166,16 @@ mod tests {
     #[test]
     fn the_shares_of_cpu_time_add_up() {
         let clients = Counts::default().with(Count::Cpu, 3_000_000_000);
-        for (ingest, process, shared) in [(2, 10, 5.0), (2, 5, 0.0), (2, 4, 0.0)] {
-            let [ingest, process] = [ingest, process].map(Duration::from_secs);
-            let shares = CpuShares::new(&clients, ingest, process);
+        for (serving, process, ingest, shared) in [
+            (8, 10, 2.0, 5.0),
+            (10, 10, 0.0, 7.0),
+            // The clocks differ, and samples may count too much.
+            (3, 2, 0.0, 0.0),
+            (2, 10, 8.0, 0.0),
+        ] {
+            let [serving, process] = [serving, process].map(Duration::from_secs);
+            let shares = CpuShares::new(&clients, serving, process);
+            assert_eq!(shares.ingest_seconds, ingest);
             assert_eq!(shares.shared_seconds, shared);
             assert_eq!(shares.clients_seconds, 3.0);
         }

@@ -18,7 +18,8 @@ pub struct ClientName {
     /// The address of a client whose user is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Product and version of the program. Clients may send anything.
+    /// Product and version of the program. Clients may send anything. Further programs of a user
+    /// with eight rows have one row, `(other programs)`. Empty if the user is not known.
     pub user_agent: String,
 }
 
@@ -222,10 +223,10 @@ impl ClientRow {
         Self {
             client: ClientName::new(&usage.client, number_of),
             seconds: usage.age.as_secs_f64(),
-            open_watches: usage.open_watches(),
-            opened_watches: usage.opened_watches(),
-            total: Numbers::new(&usage.total()),
-            minute: Numbers::new(&usage.minute()),
+            open_watches: usage.open_watches,
+            opened_watches: usage.minute.get(Count::WatchesOpened),
+            total: Numbers::new(&usage.total),
+            minute: Numbers::new(&usage.minute),
             forwarded: forwarded
                 .map(|(reason, requests)| ForwardedRow { reason, requests })
                 .collect(),

@@ -17,19 +17,36 @@ pub enum Identity<'a> {
     Address(IpAddr),
 }
 
+/// In place of a program, if further programs of a user have no rows of their own.
+const OTHER_PROGRAMS: &str = "(other programs)";
+
 /// A user with one of its programs. The bill has a row for each.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Client {
     pub(super) key: u64,
+    /// The hash of the user alone, or of the address.
+    pub(super) user_key: u64,
     /// The name of the user; empty if it is not known.
     pub user: String,
     /// The address of a client whose user is not known.
     pub address: Option<IpAddr>,
-    /// Product and version of the program, such as `kubectl/v1.37`; empty if it sends no User-Agent.
+    /// Product and version of the program, such as `kubectl/v1.37`; `(other programs)` for those of
+    /// a user that have no rows of their own. Empty if the program sends no User-Agent, and if the
+    /// user is not known: anyone can send any name.
     pub user_agent: String,
 }
 
-// === impl Identity, Client ===
+/// The hashes of a user, of a client and of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keys {
+    /// The hash of the user, or of the address of an unknown one.
+    pub(super) user: u64,
+    /// The hash of the user and its program. The row of several programs has the hash of the user.
+    pub(super) client: u64,
+    pub(super) operation: u64,
+}
+
+// === impl Identity, Keys, Client ===
 
 impl Identity<'_> {
     /// Returns the identity with a name of bounded length.
@@ -41,18 +58,36 @@ impl Identity<'_> {
     }
 }
 
+impl Keys {
+    /// Returns the keys of the row for all programs of the user that have no rows of their own.
+    pub(super) fn of_all_programs(self) -> Self {
+        Self {
+            client: self.user,
+            ..self
+        }
+    }
+
+    /// Returns true if the row is for several programs of the user.
+    pub(super) fn are_of_all_programs(self) -> bool {
+        self.client == self.user
+    }
+}
+
 impl Client {
-    /// Creates a client. `key` is the hash of the others, which are bounded.
-    pub(super) fn new(key: u64, identity: Identity<'_>, user_agent: &str) -> Self {
-        let (user, address) = match identity {
-            Identity::User(name) => (name.to_owned(), None),
-            Identity::Address(address) => (String::new(), Some(address)),
+    /// Creates the client with `keys`, of `identity`, which is bounded, and a program that sends
+    /// `user_agent`.
+    pub(super) fn new(keys: Keys, identity: Identity<'_>, user_agent: &str) -> Self {
+        let (user, address, program) = match identity {
+            Identity::User(name) if keys.are_of_all_programs() => (name, None, OTHER_PROGRAMS),
+            Identity::User(name) => (name, None, product(user_agent)),
+            Identity::Address(address) => ("", Some(address), ""),
         };
         Self {
-            key,
-            user,
+            key: keys.client,
+            user_key: keys.user,
+            user: user.to_owned(),
             address,
-            user_agent: user_agent.to_owned(),
+            user_agent: program.to_owned(),
         }
     }
 

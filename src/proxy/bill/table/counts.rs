@@ -11,8 +11,6 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 /// Bytes of an answer that weigh as much as one request.
 const BYTES_PER_REQUEST: f64 = 16_384.0;
-/// Nanoseconds of CPU time that weigh as much as one request.
-const CPU_PER_REQUEST: f64 = 100_000.0;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +26,8 @@ pub enum Count {
     /// Reads of the most recent state: GETs, and LISTs without a continue token, that have no
     /// resource version.
     Unversioned,
-    /// LISTs that begin a list of their selection: those without a continue token.
+    /// Requests that begin a list of their selection: LISTs without a continue token, and WATCHes
+    /// with `sendInitialEvents=true`.
     Lists,
     /// Requests that were forwarded because no cache has a media type that their client accepts.
     OtherFormat,
@@ -38,6 +37,8 @@ pub enum Count {
     Bytes,
     /// Events of watches, including initial events.
     Events,
+    /// Watches that were opened.
+    WatchesOpened,
     /// Watches that have ended.
     WatchesEnded,
     /// Watches that ended within [`SHORT_WATCH`](super::SHORT_WATCH) after their start.
@@ -122,11 +123,10 @@ impl Counts {
     }
 
     /// Returns how much the counts weigh when it is decided which rows are kept. One request weighs
-    /// 1; bytes and CPU time are converted to requests.
+    /// 1; bytes are converted to requests. CPU time weighs nothing: one sample is counted 64 times, so
+    /// chance would decide.
     pub(super) fn weight(&self) -> f64 {
-        self.get(Count::Requests) as f64
-            + self.get(Count::Bytes) as f64 / BYTES_PER_REQUEST
-            + self.get(Count::Cpu) as f64 / CPU_PER_REQUEST
+        self.get(Count::Requests) as f64 + self.get(Count::Bytes) as f64 / BYTES_PER_REQUEST
     }
 
     /// Returns `share` of the counts, rounded.
@@ -239,16 +239,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_cpu_time_weigh_as_requests() {
-        for (count, number) in [
-            (Count::Requests, 10),
-            (Count::Bytes, 163_840),
-            (Count::Cpu, 1_000_000),
-        ] {
+    fn bytes_weigh_as_requests_and_cpu_time_weighs_nothing() {
+        for (count, number) in [(Count::Requests, 10), (Count::Bytes, 163_840)] {
             let weight = Counts::default().with(count, number).weight();
             assert!((weight - 10.0).abs() < 1e-9, "{count:?}: {weight}");
         }
-        assert_eq!(Counts::default().with(Count::Objects, 10).weight(), 0.0);
+        for count in [Count::Objects, Count::Cpu] {
+            assert_eq!(Counts::default().with(count, 10).weight(), 0.0, "{count:?}");
+        }
     }
 
     proptest! {

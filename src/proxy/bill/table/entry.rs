@@ -22,8 +22,8 @@ pub struct Entry<'a> {
     pub status: u16,
     /// True for a GET, or a LIST without a continue token, of the most recent state.
     pub is_unversioned: bool,
-    /// True for a LIST without a continue token.
-    pub is_first_page: bool,
+    /// True for a LIST without a continue token, and for a WATCH with `sendInitialEvents=true`.
+    pub starts_list: bool,
     /// The objects in the answer to a LIST.
     pub objects: u64,
     /// The bytes of the answer's body. 0 for an answer that is opened: see [`OpenAnswer`].
@@ -59,13 +59,6 @@ pub enum Outcome {
     Unanswered,
 }
 
-/// The hashes of a client and of an operation.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Keys {
-    pub(super) client: u64,
-    pub(super) operation: u64,
-}
-
 // === impl Entry ===
 
 impl Entry<'_> {
@@ -88,8 +81,10 @@ impl Entry<'_> {
             429 => counts.add(Count::TooMany, 1),
             _ => {}
         }
+        let is_watch = self.operation.verb == "watch";
+        counts.add(Count::WatchesOpened, u64::from(is_watch));
         counts.add(Count::Unversioned, u64::from(self.is_unversioned));
-        counts.add(Count::Lists, u64::from(self.is_first_page));
+        counts.add(Count::Lists, u64::from(self.starts_list));
         counts.add(Count::Objects, self.objects);
         counts.add(Count::Bytes, self.bytes);
         counts.add(Count::Waited, micros(self.waited));
@@ -137,7 +132,7 @@ mod tests {
             outcome: Outcome::Hit,
             status: 200,
             is_unversioned: true,
-            is_first_page: true,
+            starts_list: true,
             objects: 10,
             bytes: 1_000,
             waited: Duration::from_millis(2),
@@ -203,7 +198,7 @@ mod tests {
                 outcome,
                 status,
                 is_unversioned: false,
-                is_first_page: false,
+                starts_list: false,
                 objects: 0,
                 bytes: 0,
                 waited: Duration::ZERO,

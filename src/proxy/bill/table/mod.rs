@@ -1,7 +1,7 @@
 //! Table: a row for each client and operation, for as many clients as there is memory.
 //!
-//! The table has shards, each with its own lock. The hash of a client selects its shard, so that
-//! requests of several clients seldom wait for one another. In each shard a sketch
+//! The table has shards, each with its own lock. The hash of a user selects its shard, so that
+//! requests of several users seldom wait for one another. In each shard a sketch
 //! (`sketch.rs`) decides which clients have rows. The counts of other clients are added up, so no
 //! count is lost.
 
@@ -19,10 +19,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::product;
 pub use client::{Client, Identity};
+use client::{Keys, product};
 pub use counts::{Count, Counts};
-use entry::Keys;
 pub use entry::{Entry, Outcome};
 pub use open::{Behind, OpenAnswer, Progress, SHORT_WATCH};
 use open::{Open, SLOW_AFTER};
@@ -166,9 +165,16 @@ impl Table {
     }
 
     fn keys(&self, entry: &Entry<'_>) -> Keys {
-        let client = (entry.identity.bounded(), product(entry.user_agent));
+        let identity = entry.identity.bounded();
+        let user = self.hasher.hash_one(identity);
+        let client = match identity {
+            Identity::User(_) => self.hasher.hash_one((identity, product(entry.user_agent))),
+            // Without credentials, anyone could take the rows of all with many names of programs.
+            Identity::Address(_) => user,
+        };
         Keys {
-            client: self.hasher.hash_one(client),
+            user,
+            client,
             operation: self.hasher.hash_one(entry.operation),
         }
     }
@@ -180,18 +186,22 @@ fn without_row((client, slow): (Arc<Client>, Slow)) -> ClientUsage {
         client,
         age: Duration::ZERO,
         operations: Vec::new(),
-        other: Counts::default(),
+        has_other_operations: false,
+        total: Counts::default(),
+        minute: Counts::default(),
+        ten_minutes: Counts::default(),
+        open_watches: 0,
         reasons: Vec::new(),
         slow: Some(slow),
     }
 }
 
-/// Returns the index of the shard of a client.
+/// Returns the index of the shard of a user, which has all clients of the user.
 fn shard_of(keys: Keys) -> usize {
-    (keys.client % SHARDS as u64) as usize
+    (keys.user % SHARDS as u64) as usize
 }
 
-/// Adds the request to the row of its client.
+/// Adds the request to the row of its client, or to that of its user's other programs.
 fn add<'a>(
     shard: &'a mut Shard,
     keys: Keys,
@@ -199,9 +209,10 @@ fn add<'a>(
     counts: &Counts,
     at: Duration,
 ) -> &'a mut ClientRow {
+    let keys = shard.keys_of_rows(keys);
     let client = || {
-        let (identity, program) = (entry.identity.bounded(), product(entry.user_agent));
-        Arc::new(Client::new(keys.client, identity, program))
+        let identity = entry.identity.bounded();
+        Arc::new(Client::new(keys, identity, entry.user_agent))
     };
     let operation = || Arc::new(OperationName::new(keys.operation, entry.operation));
     let row = shard.add(keys, client, operation, counts, at);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::client::Client;
+use super::client::{Client, Keys};
 use super::counts::{Count, Counts};
-use super::entry::{Keys, add_saved, nanos};
+use super::entry::{add_saved, nanos};
 use super::operation::OperationName;
 use crate::bill::cpu::CpuAccount;
 use crate::bill::estimate;
@@ -93,9 +93,10 @@ impl Open {
         }
     }
 
-    /// Returns the hashes of the client and the operation.
+    /// Returns the hashes of the user, the client and the operation.
     pub(super) fn keys(&self) -> Keys {
         Keys {
+            user: self.client.user_key,
             client: self.client.key,
             operation: self.operation.key,
         }
@@ -162,7 +163,12 @@ mod tests {
     }
 
     fn open(verb: &'static str, is_hit: bool) -> Open {
-        let client = Client::new(1, Identity::User("u"), "a/1");
+        let keys = Keys {
+            user: 0,
+            client: 1,
+            operation: 2,
+        };
+        let client = Client::new(keys, Identity::User("u"), "a/1");
         let operation = Operation {
             verb,
             group: "",

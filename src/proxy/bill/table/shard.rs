@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use super::client::Client;
+use super::client::{Client, Keys};
 use super::counts::{Counts, MINUTE, Windows};
-use super::entry::Keys;
 use super::open::{Behind, Open, OpenAnswer, Progress};
 use super::operation::OperationName;
 use super::sketch::SpaceSaving;
 use super::usage::{ClientUsage, OperationUsage, Slow};
 
+/// The most programs of one user that have rows of their own, so that a user with many names of
+/// programs does not take the rows of others.
+const MAX_PROGRAMS: usize = 8;
 /// The most operations of a client that have rows.
 const MAX_OPERATIONS: usize = 12;
 /// The weights of rows are halved once in this time, so that rows of clients that have become quiet
@@ -28,6 +30,8 @@ const NAME_OVERHEAD: usize = 128;
 /// The rows of some of the clients.
 pub(super) struct Shard {
     clients: SpaceSaving<ClientRow>,
+    /// The most programs of one user that have rows of their own.
+    programs: usize,
     /// The counts of clients without a row.
     other: Counts,
     /// How often the weights were halved.
@@ -54,9 +58,13 @@ pub(super) struct ClientRow {
     pub(super) client: Arc<Client>,
     /// When the row began, after the start of the bill.
     since: Duration,
+    /// The counts of all operations.
+    windows: Windows,
+    /// The watches that were open when the bill last asked them.
+    open: u64,
     operations: SpaceSaving<OperationRow>,
-    /// The counts of operations without a row.
-    other: Counts,
+    /// True if there were operations whose rows have given way to others.
+    has_other_operations: bool,
     reasons: Vec<(&'static str, u64)>,
 }
 
@@ -80,10 +88,25 @@ impl Shard {
     pub(super) fn new(rows: usize) -> Self {
         Self {
             clients: SpaceSaving::new(rows),
+            programs: MAX_PROGRAMS.min(rows / 2),
             other: Counts::default(),
             halvings: 0,
             names: HashMap::new(),
             open: Slab::new(),
+        }
+    }
+
+    /// Returns the keys of the rows for a request with `keys`. If the client has no row, and its user
+    /// has rows for enough programs, that is the row of the user's other programs.
+    pub(super) fn keys_of_rows(&mut self, keys: Keys) -> Keys {
+        if self.clients.get_mut(keys.client).is_some() {
+            return keys;
+        }
+        let rows = self.clients.values().iter();
+        let own = rows.filter(|row| row.client.user_key == keys.user);
+        match own.count() < self.programs {
+            true => keys,
+            false => keys.of_all_programs(),
         }
     }
 
@@ -101,7 +124,7 @@ impl Shard {
         let create = || ClientRow::new(client(), at);
         let (row, replaced) = self.clients.add(keys.client, weight, create);
         if let Some(replaced) = replaced {
-            self.other += &replaced.total();
+            self.other += replaced.windows.total();
         }
         let names = &mut self.names;
         let operation = || shared_name(names, keys.operation, operation);
@@ -114,6 +137,7 @@ impl Shard {
     /// everything.
     pub(super) fn settle(&mut self, asked: &[Asked], at: Duration) -> SlowClients {
         for row in self.clients.values_mut() {
+            row.open = 0;
             for operation in row.operations.values_mut() {
                 operation.open = 0;
             }
@@ -128,17 +152,20 @@ impl Shard {
             }
             let counts = open.uncounted(&asked.progress);
             let (client, operation) = (Arc::clone(&open.client), Arc::clone(&open.operation));
-            let keys = open.keys();
+            let (keys, is_watch) = (open.keys(), open.operation.verb == "watch");
             if let Some(behind) = asked.behind {
                 note_slow(&mut slow, &client, &operation, behind);
             }
             if !counts.is_zero() {
                 self.add(keys, || client, || operation, &counts, at);
             }
-            let row = self.clients.get_mut(keys.client);
-            if let Some(row) = row.and_then(|row| row.operations.get_mut(keys.operation)) {
-                row.open += 1;
+            if let Some(row) = self.clients.get_mut(keys.client) {
+                row.note_open(keys.operation, is_watch);
             }
+        }
+        if self.open.len() < self.open.capacity() / 4 {
+            // The keys of open answers stay, so a new one may keep much of the capacity.
+            self.open.shrink_to_fit();
         }
         slow
     }
@@ -197,8 +224,10 @@ impl ClientRow {
         Self {
             client,
             since,
+            windows: Windows::default(),
+            open: 0,
             operations: SpaceSaving::new(MAX_OPERATIONS),
-            other: Counts::default(),
+            has_other_operations: false,
             reasons: Vec::new(),
         }
     }
@@ -216,10 +245,17 @@ impl ClientRow {
             windows: Windows::default(),
             open: 0,
         };
+        self.windows.add(counts, at);
         let (row, replaced) = self.operations.add(key, weight, create);
         row.windows.add(counts, at);
-        if let Some(replaced) = replaced {
-            self.other += replaced.windows.total();
+        self.has_other_operations |= replaced.is_some();
+    }
+
+    /// Counts an answer that is open. The row of its operation may have given way to another.
+    fn note_open(&mut self, operation: u64, is_watch: bool) {
+        self.open += u64::from(is_watch);
+        if let Some(row) = self.operations.get_mut(operation) {
+            row.open += 1;
         }
     }
 
@@ -237,21 +273,17 @@ impl ClientRow {
         Some(Arc::clone(&row.operation))
     }
 
-    fn total(&self) -> Counts {
-        let mut sum = self.other;
-        for operation in self.operations.values() {
-            sum += operation.windows.total();
-        }
-        sum
-    }
-
     fn usage(&self, slow: Option<Slow>, at: Duration) -> ClientUsage {
         let operations = self.operations.values().iter();
         ClientUsage {
             client: Arc::clone(&self.client),
             age: at.saturating_sub(self.since),
             operations: operations.map(|row| row.usage(at)).collect(),
-            other: self.other,
+            has_other_operations: self.has_other_operations,
+            total: *self.windows.total(),
+            minute: self.windows.minute(at),
+            ten_minutes: self.windows.ten_minutes(at),
+            open_watches: self.open,
             reasons: self.reasons.clone(),
             slow,
         }

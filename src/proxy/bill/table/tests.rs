@@ -23,7 +23,7 @@ fn entry<'a>(user: &'a str, verb: &'static str, resource: &'a str) -> Entry<'a> 
         outcome: Outcome::Hit,
         status: 200,
         is_unversioned: false,
-        is_first_page: false,
+        starts_list: false,
         objects: 0,
         bytes: 0,
         waited: Duration::ZERO,
@@ -56,7 +56,7 @@ impl OpenAnswer for Delivered {
 fn sum(table: &Table, now: Instant) -> Counts {
     let (usages, mut sum) = table.read(now);
     for usage in usages {
-        sum += &usage.total();
+        sum += &usage.total;
     }
     sum
 }
@@ -83,12 +83,12 @@ proptest! {
         let (usages, other) = table.read(start);
         let mut total = other;
         for usage in &usages {
-            total += &usage.total();
+            total += &usage.total;
             let user = users.iter().position(|user| *user == usage.client.user);
             let (requests, bytes) = exact[&user.expect("a user of the test")];
             // A row may be younger than its client.
-            prop_assert!(usage.total().get(Count::Requests) <= requests);
-            prop_assert!(usage.total().get(Count::Bytes) <= bytes);
+            prop_assert!(usage.total.get(Count::Requests) <= requests);
+            prop_assert!(usage.total.get(Count::Bytes) <= bytes);
             prop_assert!(usage.operations.len() <= 12);
         }
         let requests: u64 = exact.values().map(|(requests, _)| requests).sum();
@@ -125,7 +125,7 @@ fn a_client_is_a_user_with_a_program() {
         .iter()
         .map(|usage| {
             let client = &usage.client;
-            let requests = usage.total().get(Count::Requests);
+            let requests = usage.total.get(Count::Requests);
             (client.user.as_str(), client.user_agent.as_str(), requests)
         })
         .collect();
@@ -133,7 +133,7 @@ fn a_client_is_a_user_with_a_program() {
     assert_eq!(
         found,
         [
-            ("", "curl/8.5", 1),
+            ("", "", 1),
             ("a", "curl/8.5", 1),
             ("a", "kubectl/v1.37", 2),
             ("b", "curl/8.5", 1),
@@ -142,6 +142,48 @@ fn a_client_is_a_user_with_a_program() {
     let of_address = usages.iter().find(|usage| usage.client.user.is_empty());
     let of_address = of_address.expect("the row of the address");
     assert_eq!(of_address.client.address, Some([192, 0, 2, 1].into()));
+}
+
+#[test]
+fn names_of_programs_do_not_take_the_rows_of_other_users() {
+    let start = Instant::now();
+    let table = Table::new(1 << 24, start);
+    let (known, unknown) = (
+        Identity::User("many"),
+        Identity::Address([192, 0, 2, 1].into()),
+    );
+    for number in 0..3 {
+        table.record(&entry(&format!("user-{number}"), "get", "pods"), start);
+    }
+    for number in 0..1_000 {
+        let user_agent = format!("program-{number}/1.0");
+        for identity in [known, unknown] {
+            let entry = Entry {
+                identity,
+                user_agent: &user_agent,
+                ..entry("", "get", "pods")
+            };
+            table.record(&entry, start);
+        }
+    }
+    let (usages, other) = table.read(start);
+    assert!(other.is_zero());
+    let mut found: Vec<_> = usages
+        .iter()
+        .map(|usage| {
+            let client = &usage.client;
+            let requests = usage.total.get(Count::Requests);
+            (client.user.as_str(), client.user_agent.as_str(), requests)
+        })
+        .collect();
+    found.sort_unstable();
+    let own: Vec<_> = (0..8)
+        .map(|number| format!("program-{number}/1.0"))
+        .collect();
+    let mut expected = vec![("", "", 1_000), ("many", "(other programs)", 992)];
+    expected.extend(own.iter().map(|program| ("many", program.as_str(), 1)));
+    expected.extend(["user-0", "user-1", "user-2"].map(|user| (user, "program/v1.2", 1)));
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -163,21 +205,48 @@ fn an_open_watch_is_counted_while_it_is_open_and_once() {
         let [usage] = &usages[..] else {
             panic!("{} rows", usages.len());
         };
-        assert_eq!(usage.total().get(Count::Events), events, "{second}");
-        assert_eq!(usage.total().get(Count::Bytes), events * 10, "{second}");
-        assert_eq!(usage.total().get(Count::SavedEvents), events, "{second}");
-        assert_eq!(usage.open_watches(), 1);
-        let minute = usage.minute().get(Count::Events);
+        assert_eq!(usage.total.get(Count::Events), events, "{second}");
+        assert_eq!(usage.total.get(Count::Bytes), events * 10, "{second}");
+        assert_eq!(usage.total.get(Count::SavedEvents), events, "{second}");
+        assert_eq!(usage.open_watches, 1);
+        let minute = usage.minute.get(Count::Events);
         assert!(minute.abs_diff(of_minute) <= 1, "{second}: {minute}");
     }
     delivered.0.store(12, Ordering::Relaxed);
     drop(handle);
     let (usages, _) = table.read(start + Duration::from_secs(121));
-    let total = usages[0].total();
+    let total = usages[0].total;
     assert_eq!(total.get(Count::Events), 12);
     assert_eq!(total.get(Count::Requests), 1);
     assert_eq!(total.get(Count::WatchesEnded), 1);
-    assert_eq!(usages[0].open_watches(), 0);
+    assert_eq!(usages[0].open_watches, 0);
+}
+
+#[test]
+fn a_client_with_more_operations_than_rows_has_all_counts() {
+    let start = Instant::now();
+    let table = Arc::new(Table::new(1 << 24, start));
+    let resources: Vec<String> = (0..30).map(|number| format!("resource-{number}")).collect();
+    let handles: Vec<_> = resources
+        .iter()
+        .map(|resource| {
+            table.record(&entry("a", "list", resource), start);
+            let delivered = Arc::new(Delivered::default());
+            table.open(&entry("a", "watch", resource), delivered, None, start)
+        })
+        .collect();
+    let (usages, _) = table.read(start);
+    let [usage] = &usages[..] else {
+        panic!("{} rows", usages.len());
+    };
+    assert!(usage.has_other_operations);
+    assert_eq!(usage.operations.len(), 12);
+    assert_eq!(usage.open_watches, 30);
+    for counts in [usage.total, usage.minute, usage.ten_minutes] {
+        assert_eq!(counts.get(Count::Requests), 60);
+        assert_eq!(counts.get(Count::WatchesOpened), 30);
+    }
+    drop(handles);
 }
 
 #[test]
@@ -215,11 +284,30 @@ fn ten_thousand_users_with_a_hundred_thousand_watches_have_bounded_memory() {
     assert!(bytes <= budget + 2 * 64 * 100_000, "{bytes}");
     let (usages, _) = table.read(start);
     assert_eq!(usages.len(), SHARDS * MAX_ROWS);
-    let open: u64 = usages.iter().map(ClientUsage::open_watches).sum();
+    let open: u64 = usages.iter().map(|usage| usage.open_watches).sum();
     assert_eq!(open, usages.len() as u64 * 10);
     assert_eq!(sum(&table, start).get(Count::Requests), 100_000);
     drop(handles);
     assert_eq!(sum(&table, start).get(Count::WatchesEnded), 100_000);
+}
+
+#[test]
+fn the_memory_of_many_open_answers_is_given_back() {
+    let start = Instant::now();
+    let table = Arc::new(Table::new(1 << 24, start));
+    let answer: Arc<dyn OpenAnswer> = Arc::new(Delivered::default());
+    let watch = entry("a", "watch", "pods");
+    let open = || table.open(&watch, Arc::clone(&answer), None, start);
+    let first = open();
+    table.settle(start);
+    let before = table.bytes();
+    let others: Vec<_> = (0..10_000).map(|_| open()).collect();
+    assert!(table.bytes() >= before + 10_000 * 64);
+    drop(others);
+    table.settle(start);
+    let after = table.bytes();
+    assert!(after <= before, "{after} > {before}");
+    drop(first);
 }
 
 #[test]

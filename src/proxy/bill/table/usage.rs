@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::Client;
-use super::counts::{Count, Counts};
+use super::counts::Counts;
 use super::open::Behind;
 use super::operation::OperationName;
 
@@ -17,8 +17,16 @@ pub struct ClientUsage {
     pub age: Duration,
     /// The operations of the client. There is a limit of their number.
     pub operations: Vec<OperationUsage>,
-    /// The counts of operations that are not among [`ClientUsage::operations`] any more.
-    pub other: Counts,
+    /// True if the client had further operations, whose rows gave way to these.
+    pub has_other_operations: bool,
+    /// The counts of all operations since the row began.
+    pub total: Counts,
+    /// The counts of the last minute.
+    pub minute: Counts,
+    /// The counts of the last ten minutes.
+    pub ten_minutes: Counts,
+    /// Watches that are open now.
+    pub open_watches: u64,
     /// Why requests were forwarded: the metric label, and the number of requests.
     pub reasons: Vec<(&'static str, u64)>,
     /// The client's answers that are behind; `None` if all are up to date.
@@ -51,52 +59,7 @@ pub struct Slow {
     pub behind: Behind,
 }
 
-// === impl ClientUsage, Slow ===
-
-impl ClientUsage {
-    /// Returns the counts since the row began.
-    pub fn total(&self) -> Counts {
-        let mut sum = self.other;
-        for operation in &self.operations {
-            sum += &operation.total;
-        }
-        sum
-    }
-
-    /// Returns the counts of the last minute.
-    pub fn minute(&self) -> Counts {
-        self.sum(|operation| &operation.minute)
-    }
-
-    /// Returns the counts of the last ten minutes.
-    pub fn ten_minutes(&self) -> Counts {
-        self.sum(|operation| &operation.ten_minutes)
-    }
-
-    /// Returns the number of open watches.
-    pub fn open_watches(&self) -> u64 {
-        let watches = self.operations.iter();
-        let watches = watches.filter(|operation| operation.operation.verb == "watch");
-        watches.map(|operation| operation.open).sum()
-    }
-
-    /// Returns the number of watches that were opened in the last minute.
-    pub fn opened_watches(&self) -> u64 {
-        let watches = self.operations.iter();
-        let watches = watches.filter(|operation| operation.operation.verb == "watch");
-        watches
-            .map(|operation| operation.minute.get(Count::Requests))
-            .sum()
-    }
-
-    fn sum(&self, counts: impl Fn(&OperationUsage) -> &Counts) -> Counts {
-        let mut sum = Counts::default();
-        for operation in &self.operations {
-            sum += counts(operation);
-        }
-        sum
-    }
-}
+// === impl Slow ===
 
 impl Slow {
     /// Creates the sum of no answers. `operation` and `behind` are those of the first one to come.

@@ -47,7 +47,7 @@ pub(super) fn entry<'a>(record: &'a Record, ended: Option<&Ended>) -> Entry<'a> 
         outcome: outcome(record.outcome),
         status: record.status.as_u16(),
         is_unversioned: read.is_unversioned,
-        is_first_page: read.is_first_page,
+        starts_list: read.starts_list,
         objects: read.objects,
         bytes: ended.map_or(0, |ended| ended.bytes),
         waited: waited(record.waits),
@@ -61,15 +61,22 @@ pub(super) fn entry<'a>(record: &'a Record, ended: Option<&Ended>) -> Entry<'a> 
 fn uncached(arrival: &Arrival) -> CachedRead {
     let info = &arrival.info;
     let is_list = info.verb == Verb::List;
-    if !is_list && !info.is_get_of_object() {
+    let is_watch = info.verb == Verb::Watch;
+    if !is_list && !is_watch && !info.is_get_of_object() {
         return CachedRead::default();
     }
     let query = Query::parse(arrival.uri.query().unwrap_or_default());
+    if is_watch {
+        return CachedRead {
+            starts_list: query.flag("sendInitialEvents") == Some(true),
+            ..CachedRead::default()
+        };
+    }
     let is_empty = |name| query.first(name).is_none_or(str::is_empty);
     let is_next_page = is_list && !is_empty("continue");
     CachedRead {
         is_unversioned: !is_next_page && is_empty("resourceVersion"),
-        is_first_page: is_list && !is_next_page,
+        starts_list: is_list && !is_next_page,
         ..CachedRead::default()
     }
 }
@@ -238,12 +245,14 @@ mod tests {
     #[test]
     fn without_a_cache_the_query_shows_which_state_is_read() {
         let forwarded = Outcome::forwarded(Reason::Consistent);
-        for (target, is_unversioned, is_first_page) in [
+        for (target, is_unversioned, starts_list) in [
             ("/api/v1/pods", true, true),
             ("/api/v1/pods?resourceVersion=", true, true),
             ("/api/v1/pods?resourceVersion=0", false, true),
             ("/api/v1/pods?limit=1&continue=x", false, false),
             ("/api/v1/pods?watch=1", false, false),
+            ("/api/v1/pods?watch=1&sendInitialEvents=false", false, false),
+            ("/api/v1/pods?watch=1&sendInitialEvents=true", false, true),
             ("/api/v1/namespaces/a/pods/b", true, false),
             (
                 "/api/v1/namespaces/a/pods/b?resourceVersion=0",
@@ -255,8 +264,8 @@ mod tests {
         ] {
             let record = record(target, forwarded, StatusCode::OK);
             let entry = entry(&record, None);
-            let found = (entry.is_unversioned, entry.is_first_page);
-            assert_eq!(found, (is_unversioned, is_first_page), "{target}");
+            let found = (entry.is_unversioned, entry.starts_list);
+            assert_eq!(found, (is_unversioned, starts_list), "{target}");
         }
     }
 
@@ -337,7 +346,7 @@ mod tests {
         assert_eq!(account.total(), Duration::ZERO);
         assert_eq!((entry.objects, entry.saved), (5, saved));
         // The read says so, and not the query.
-        assert!(!entry.is_unversioned && !entry.is_first_page);
+        assert!(!entry.is_unversioned && !entry.starts_list);
         assert!(entry.was_stalled);
         // Clients can't make up names of resources.
         assert_eq!(entry.operation.resource, "");

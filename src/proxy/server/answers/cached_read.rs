@@ -9,8 +9,8 @@ pub(in crate::server) struct CachedRead {
     pub(in crate::server) is_unindexed: bool,
     /// True for a GET, or a LIST without a continue token, of the most recent state.
     pub(in crate::server) is_unversioned: bool,
-    /// True for a LIST without a continue token.
-    pub(in crate::server) is_first_page: bool,
+    /// True for a LIST without a continue token, and for a WATCH with `sendInitialEvents=true`.
+    pub(in crate::server) starts_list: bool,
     /// The objects of a list.
     pub(in crate::server) objects: u64,
     /// What the answer would have cost the API server.

@@ -44,7 +44,7 @@ pub(super) fn cached_read(
             CachedRead {
                 is_unindexed: reader.examines_all(selection),
                 is_unversioned: is_most_recent && is_first_page,
-                is_first_page,
+                starts_list: is_first_page,
                 objects: shown.objects,
                 saved: estimate::list(minor, &parameters, &answered),
             }
@@ -55,6 +55,7 @@ pub(super) fn cached_read(
             let sends_initial_events = query.flag("sendInitialEvents") == Some(true);
             CachedRead {
                 is_unindexed: limited_units > 0,
+                starts_list: sends_initial_events,
                 saved: estimate::watch(minor, &parameters, sends_initial_events),
                 ..CachedRead::default()
             }
@@ -187,7 +188,7 @@ mod tests {
             let target = format!("/api/v1/namespaces/a/pods/b{query}");
             let read = of(&target, shown, 0);
             assert_eq!(read.is_unversioned, is_unversioned, "{query}");
-            assert!(!read.is_first_page && !read.is_unindexed);
+            assert!(!read.starts_list && !read.is_unindexed);
             let answered = Answered {
                 objects: 0,
                 bytes: 1_000,
@@ -224,7 +225,7 @@ mod tests {
             let read = of(&format!("/api/v1/pods?{query}"), shown, 0);
             assert_eq!(read.is_unversioned, is_unversioned, "{query}");
             assert_eq!(read.is_unindexed, is_unindexed, "{query}");
-            assert!(read.is_first_page, "{query}");
+            assert!(read.starts_list, "{query}");
             let saved = (read.saved.requests, read.saved.objects, read.saved.seats);
             assert_eq!(saved, (1, 5, seats), "{query}");
         }
@@ -237,10 +238,13 @@ mod tests {
         for (units, is_unindexed) in [(0, false), (3, true)] {
             let read = of("/api/v1/pods?watch=1", Shown::default(), units);
             assert_eq!(read.is_unindexed, is_unindexed);
-            assert!(!read.is_unversioned && !read.is_first_page);
+            assert!(!read.is_unversioned && !read.starts_list);
             assert_eq!((read.saved.requests, read.saved.seats), (1, 1));
             assert_eq!((read.saved.objects, read.saved.events), (0, 0));
         }
+        let target =
+            "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+        assert!(of(target, Shown::default(), 0).starts_list);
     }
 
     #[test]

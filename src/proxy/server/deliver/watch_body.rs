@@ -405,17 +405,17 @@ impl WatchBody {
         }
     }
 
-    /// Adds the sent events to the collection's counter. This is done once per wake and not for
-    /// each frame, because all watches of a resource share the counter.
+    /// Adds the sent events to the collection's counter, and records what the stream has fetched.
+    /// This is done once per wake and not for each frame, because all watches of a resource share
+    /// the counter. A stream can fetch events of which none is sent: the selection has none of them.
     fn count(&mut self) {
         let events = std::mem::take(&mut self.uncounted);
-        if events == 0 {
-            return;
+        if events > 0 {
+            if let Some(informer) = self.collection.informer() {
+                informer.count_sent(events);
+            }
+            self.note_sent(events);
         }
-        if let Some(informer) = self.collection.informer() {
-            informer.count_sent(events);
-        }
-        self.note_sent(events);
         if let (Some(listed), State::Streaming(stream)) = (&self.listed, &self.state) {
             listed.meter().record(stream);
         }

@@ -191,7 +191,7 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
         cache_status::append(response.headers_mut(), record.outcome);
     }
     let mut ending = ending.filter(|_| consumers.want(&record));
-    let meter = meter_of(&record, answer.meter);
+    let meter = meter_of(&record.arrival.info.verb, record.status, answer.meter);
     if let Some(ending) = &ending {
         ending.begin(record, meter.as_ref());
     }
@@ -203,11 +203,21 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
 }
 
 /// Returns the meter of the answer if it is a watch that has begun: that of the cache that answers
-/// it, or a new one that counts only bytes.
-fn meter_of(record: &Record, of_cache: Option<Arc<WatchMeter>>) -> Option<Arc<WatchMeter>> {
-    let has_begun = record.status.is_success() || record.status == StatusCode::SWITCHING_PROTOCOLS;
-    let is_watch = record.arrival.info.verb == Verb::Watch;
-    (is_watch && has_begun).then(|| of_cache.unwrap_or_default())
+/// it, or a new one that counts only bytes. A forwarded upgrade has none: the task that copies its
+/// bytes tells the ending how many they were.
+fn meter_of(
+    verb: &Verb,
+    status: StatusCode,
+    of_cache: Option<Arc<WatchMeter>>,
+) -> Option<Arc<WatchMeter>> {
+    if *verb != Verb::Watch {
+        return None;
+    }
+    match status {
+        StatusCode::SWITCHING_PROTOCOLS => of_cache,
+        status if status.is_success() => Some(of_cache.unwrap_or_default()),
+        _ => None,
+    }
 }
 
 /// Notes what is known of the request of `exchange`, and gives it an audit ID. Decides whether the
@@ -350,6 +360,26 @@ mod tests {
             counts("apps", "deployments", [0, 0, 5]),
         ];
         assert_eq!(metrics.by_resource(), expected);
+    }
+
+    #[test]
+    fn watches_have_meters_except_upgrades_that_are_forwarded() {
+        let upgraded = StatusCode::SWITCHING_PROTOCOLS;
+        for (verb, status, of_cache, expected) in [
+            (Verb::Watch, StatusCode::OK, true, true),
+            (Verb::Watch, StatusCode::OK, false, true),
+            (Verb::Watch, upgraded, true, true),
+            (Verb::Watch, upgraded, false, false),
+            (Verb::Watch, StatusCode::GONE, false, false),
+            (Verb::List, StatusCode::OK, false, false),
+        ] {
+            let of_cache = of_cache.then(Arc::default);
+            let meter = meter_of(&verb, status, of_cache.clone());
+            assert_eq!(meter.is_some(), expected, "{verb:?}, {status}");
+            let is_kept =
+                of_cache.is_none_or(|own| meter.is_some_and(|meter| Arc::ptr_eq(&own, &meter)));
+            assert!(is_kept, "{verb:?}, {status}");
+        }
     }
 
     #[test]

@@ -69,7 +69,7 @@ export class Flow {
     const upstreamState = upstreamResponding ? "live" : "stale";
     upstream.show([lines.upstream], [upstreamState]);
     caches.show([lines.states, lines.objects], items.map(({ state }) => state), total);
-    const slow = lines.slow.startsWith("none") ? "live" : "reconnecting";
+    const slow = ["", "none too slow"].includes(lines.slow) ? "live" : "reconnecting";
     clients.show([lines.slow, lines.clients, lines.watches], [slow]);
     this.edges.events.show(flow.received, "events/s", !upstreamResponding);
     this.edges.sent.show(flow.sent, "events/s");

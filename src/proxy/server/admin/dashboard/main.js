@@ -6,7 +6,7 @@ import { Flow } from "./flow.js";
 import { brief, bytes, duration, plural, share } from "./format.js";
 import { History } from "./history.js";
 import * as panels from "./panels.js";
-import { flowSentences, health, slowClients } from "./summary.js";
+import { flowSentences, health, noneIsSlow, slowClients } from "./summary.js";
 
 /** The milliseconds between two reads of the pages beside the stream. */
 const PERIOD = 10_000;
@@ -101,7 +101,7 @@ function show(snapshot) {
   const slow = slowClients(clients);
   tables.slow.show(slow);
   byId("slow").parentElement.hidden = slow.length === 0;
-  byId("slow-none").hidden = slow.length > 0;
+  byId("slow-none").hidden = !noneIsSlow(clients);
   tables.clients.show(clients.items);
   tables.memory.show(panels.memoryRows(memory));
   tables.freshness.show(freshness.items);

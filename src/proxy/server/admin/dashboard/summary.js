@@ -36,6 +36,10 @@ export const slowClients = (clients) =>
     .filter(({ slowestWatch }) => (slowestWatch?.behindSeconds ?? 0) >= SLOW_SECONDS)
     .sort((a, b) => b.slowestWatch.behindSeconds - a.slowestWatch.behindSeconds);
 
+/** Returns true if no watch has been behind for some time. It is not known if the page lacks connections. */
+export const noneIsSlow = (clients) =>
+  clients.total <= clients.items.length && slowClients(clients).length === 0;
+
 /** Returns what flows, in sentences. They say what the picture shows. */
 export function flowSentences({ caches, clients }, flow) {
   const responds = caches.upstreamResponding
@@ -63,6 +67,6 @@ export function boxLines({ caches, clients }) {
     objects: `${brief(sum("objects"))} objects, ${bytes(sum("objectBytes"))}`,
     clients: plural(clients.total, "connection"),
     watches: `${plural(clients.watches, "watch", "watches")}, ${bytes(clients.heldBytes)} held`,
-    slow: slow > 0 ? `${slow} too slow` : "none too slow",
+    slow: slow > 0 ? `${slow} too slow` : noneIsSlow(clients) ? "none too slow" : "",
   };
 }

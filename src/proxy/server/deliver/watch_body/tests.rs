@@ -4,8 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http_body_util::BodyExt;
-use kubefan_core::api::{EventType, Object, ObjectKey, ObjectValues, ResourceVersion, WireFormat};
+use kubefan_core::api::{
+    EventType, GroupVersionResource, Object, ObjectKey, ObjectValues, Resource, ResourceVersion,
+    Selection, WireFormat,
+};
 use kubefan_core::cache;
 use kubefan_core::cache::{
     Bridge, BridgeWriter, EpochCause, Reader, WatchError, WatchFrom, Writer,
@@ -19,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, advance, sleep};
 
 use super::{WatchBody, WatchSource};
-use crate::ledger::{Account, Ledger, Limits, SnapshotAge};
+use crate::ledger::{Account, Client, Ledger, Limits, SnapshotAge};
 use crate::server::cached::collection::Collection;
 use crate::server::decide::WatchTerms;
 
@@ -733,4 +737,35 @@ async fn the_collection_learns_that_an_object_cannot_be_printed() {
     assert!(text.contains("\"code\":500"), "{text}");
     assert!(collection.is_unprintable.load(Ordering::Relaxed));
     assert!(body.frame().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_not_behind_by_events_that_its_selection_does_not_have() {
+    let collection = TestCollection::new();
+    collection.add("first", 11);
+    let selection = Arc::new(Selection {
+        namespace: Some("empty".to_owned()),
+        ..Selection::default()
+    });
+    let stream = collection.reader.watch(AFTER_10, selection);
+    let stream = stream.expect("the log has the events");
+    let resource = Arc::new(Resource {
+        gvr: GroupVersionResource::new("", "v1", "things"),
+        kind: String::new(),
+        singular: String::new(),
+        short_names: Vec::new(),
+        namespaced: true,
+        verbs: Vec::new(),
+    });
+    let client = Arc::new(Client::new(([127, 0, 0, 1], 1).into(), "http2", true));
+    let listed = client.list_watch(&resource, Some(&stream));
+    let meter = Arc::clone(listed.meter());
+    let behind = || meter.watch_progress()?.behind().map(|behind| behind.events);
+    assert_eq!(behind(), Some(1));
+    let source = WatchSource::Stream(stream);
+    let mut watch = collection.watch_source(source, WatchTerms::default(), true);
+    watch.body = watch.body.listed(Some(listed));
+    assert!(watch.body.frame().now_or_never().is_none());
+    collection.add("second", 12);
+    assert_eq!(behind(), Some(0));
 }

@@ -6,8 +6,8 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::bill::{
-    AdviceRow, ClientRow, CpuShares, LargestRow, Numbers, Snapshot, SnapshotOptions,
-    background_time, process_time,
+    AdviceRow, ClientRow, CpuShares, LargestRow, Numbers, Snapshot, SnapshotOptions, process_time,
+    serving_time,
 };
 use crate::net::ServingThreads;
 use crate::server::admin::api::page::{Page, now};
@@ -64,12 +64,15 @@ impl Page for Bill {
 
     fn read(sources: &Sources) -> Result<Self, Status> {
         let number_of = |user: &str| sources.number_of(user);
+        // Read before that of the process, so that it is not the longer one.
+        let serving_cpu = serving_time(ServingThreads::NAME);
+        let process_cpu = process_time();
         let options = SnapshotOptions {
             top: TOP,
             top_of_column: TOP_OF_COLUMN,
             context: sources.advice_context(),
-            process_cpu: process_time(),
-            ingest_cpu: background_time(ServingThreads::NAME).unwrap_or_default(),
+            process_cpu,
+            serving_cpu: serving_cpu.unwrap_or(process_cpu),
             number_of: &number_of,
         };
         let Snapshot {

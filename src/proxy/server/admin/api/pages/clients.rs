@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubefan_core::api::Status;
-use kubefan_core::cache::Behind;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -14,6 +14,11 @@ use crate::server::admin::api::sources::Sources;
 
 /// The most connections of the page.
 const MOST: usize = 100;
+/// The connections of the page with the slowest watches, if there are more connections than it has.
+const MOST_SLOW: usize = 10;
+
+/// For how long a watch has been behind, and by how many events.
+type Slowness = (Duration, u64);
 
 /// The connections of clients, those that hold the most memory first.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -29,7 +34,8 @@ pub(in crate::server::admin::api) struct Clients {
     requests: usize,
     /// Bytes that are held for all connections.
     held_bytes: u64,
-    /// The connections that hold the most memory, at most 100.
+    /// The connections that hold the most memory, at most 100. If there are more, the ten with the
+    /// slowest watches are among them.
     items: Vec<Connection>,
 }
 
@@ -61,7 +67,7 @@ struct Connection {
     held_bytes: u64,
     /// Those of them that wait because the client does not read them.
     unread_bytes: u64,
-    /// The watch that is behind by the most events; absent if none is behind.
+    /// The watch that has been behind for the longest time; absent if none is behind.
     #[serde(skip_serializing_if = "Option::is_none")]
     slowest_watch: Option<SlowWatch>,
 }
@@ -84,6 +90,15 @@ struct SlowWatch {
     behind_seconds: Option<f64>,
 }
 
+/// An open connection of a client.
+struct Open<'a> {
+    held: u64,
+    account: &'a Account,
+    client: &'a Arc<Client>,
+    watches: usize,
+    slowest: Option<(Slowness, SlowWatch)>,
+}
+
 impl Page for Clients {
     const NAME: &'static str = "clients";
     const SUMMARY: &'static str =
@@ -99,31 +114,60 @@ impl Page for Clients {
 impl Clients {
     fn of(accounts: &[Arc<Account>], number_of: impl Fn(&str) -> u64) -> Self {
         let open = accounts.iter();
-        let open = open.filter_map(|account| Some((account, account.client()?)));
-        let mut open: Vec<_> = open
-            .map(|(account, client)| (account.held_bytes(), account, client))
-            .collect();
-        open.sort_by_key(|(held, _, client)| (Reverse(*held), client.address));
-        let clients = || open.iter().map(|(_, _, client)| client);
+        let mut open: Vec<_> = open.filter_map(|account| Open::of(account)).collect();
+        let (total, watches) = (open.len(), open.iter().map(|open| open.watches).sum());
+        let requests = open.iter().map(|open| open.client.requests()).sum();
+        let held_bytes = open.iter().map(|open| open.held).sum();
+        keep_shown(&mut open);
         Self {
             time: now(),
-            total: open.len(),
-            watches: clients().map(|client| client.watch_count()).sum(),
-            requests: clients().map(|client| client.requests()).sum(),
-            held_bytes: open.iter().map(|(held, ..)| held).sum(),
+            total,
+            watches,
+            requests,
+            held_bytes,
             items: open
-                .iter()
-                .take(MOST)
-                .map(|(held, account, client)| Connection::of(*held, account, client, &number_of))
+                .into_iter()
+                .map(|open| Connection::of(open, &number_of))
                 .collect(),
         }
     }
 }
 
-impl Connection {
-    fn of(held: u64, account: &Account, client: &Client, number_of: impl Fn(&str) -> u64) -> Self {
-        let sender = client.last_sender();
+/// Sorts `open` by memory, the most first, and keeps those that the page shows.
+fn keep_shown(open: &mut Vec<Open<'_>>) {
+    let by_memory = |open: &Open<'_>| (Reverse(open.held), open.client.address);
+    open.sort_by_key(by_memory);
+    if open.len() > MOST {
+        // Stable, so those that are equally slow stay sorted by memory.
+        open[MOST - MOST_SLOW..].sort_by_key(|open| Reverse(open.slowness()));
+        open.truncate(MOST);
+        open.sort_by_key(by_memory);
+    }
+}
+
+impl<'a> Open<'a> {
+    /// Returns `None` if the connection can't take requests yet.
+    fn of(account: &'a Account) -> Option<Self> {
+        let client = account.client()?;
         let watches = client.watches();
+        Some(Self {
+            held: account.held_bytes(),
+            account,
+            client,
+            watches: watches.len(),
+            slowest: SlowWatch::of(&watches),
+        })
+    }
+
+    fn slowness(&self) -> Option<Slowness> {
+        self.slowest.as_ref().map(|(slowness, _)| *slowness)
+    }
+}
+
+impl Connection {
+    fn of(open: Open<'_>, number_of: impl Fn(&str) -> u64) -> Self {
+        let client = open.client;
+        let sender = client.last_sender();
         Self {
             address: client.address.to_string(),
             protocol: client.protocol,
@@ -132,48 +176,50 @@ impl Connection {
             user_number: sender.user.as_deref().map(number_of),
             user_agent: sender.user_agent.as_deref().map(str::to_owned),
             requests: client.requests(),
-            watches: watches.len(),
-            held_bytes: held,
-            unread_bytes: account.unread_bytes(),
-            slowest_watch: SlowWatch::of(&watches),
+            watches: open.watches,
+            held_bytes: open.held,
+            unread_bytes: open.account.unread_bytes(),
+            slowest_watch: open.slowest.map(|(_, watch)| watch),
         }
     }
 }
 
 impl SlowWatch {
-    /// Returns the watch that is behind by the most events, or `None` if none is behind.
-    fn of(watches: &[ClientWatch]) -> Option<Self> {
-        let behind = |watch: &ClientWatch| watch.meter.watch_progress()?.behind();
-        let behind = watches
-            .iter()
-            .filter_map(|watch| Some((behind(watch)?, watch)));
-        let behind = behind.filter(|(behind, _)| behind.events > 0);
-        let (Behind { events, since }, watch) = behind.max_by_key(|(behind, _)| behind.events)?;
+    /// Returns the watch that has been behind for the longest time, and of those with the same time
+    /// the one with the most events. Returns `None` if none is behind.
+    fn of(watches: &[ClientWatch]) -> Option<(Slowness, Self)> {
+        let behind = watches.iter().filter_map(|watch| {
+            let behind = watch.meter.watch_progress()?.behind()?;
+            let waited = behind.since.map(|since| since.elapsed());
+            let slowness = (waited.unwrap_or_default(), behind.events);
+            (behind.events > 0).then_some((slowness, behind, watch))
+        });
+        let (slowness, behind, watch) = behind.max_by_key(|(slowness, ..)| *slowness)?;
         let gvr = &watch.resource.gvr;
-        Some(Self {
+        let slowest = Self {
             group: gvr.group.clone(),
             version: gvr.version.clone(),
             resource: gvr.resource.clone(),
-            behind_events: events,
-            behind_seconds: since.map(seconds_since),
-        })
+            behind_events: behind.events,
+            behind_seconds: behind.since.map(seconds_since),
+        };
+        Some((slowness, slowest))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
-    use std::time::Duration;
 
     use kubefan_core::api::{
         EventType, GroupVersionResource, Object, ObjectKey, ObjectValues, Resource, ResourceVersion,
     };
     use kubefan_core::cache;
-    use kubefan_core::cache::WatchFrom;
+    use kubefan_core::cache::{Reader, WatchFrom, WatchStream, Writer};
     use serde_json::json;
 
     use super::*;
-    use crate::ledger::{Ledger, Limits, MemoryKind};
+    use crate::ledger::{Ledger, Limits, ListedWatch, MemoryKind};
 
     /// Opens an account of a client with this port.
     fn open(ledger: &Ledger, port: u16) -> Arc<Account> {
@@ -214,53 +260,84 @@ mod tests {
         drop((charge, request, handshaking));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_slowest_watch_is_the_one_with_the_most_events_to_take() {
+    /// Returns a cache that has an empty list at version 1.
+    fn ready() -> (Writer, Reader) {
         let (mut writer, reader) = cache::cache(cache::Config::default());
         let relist = writer.relist();
         writer.replace(relist, ResourceVersion(1));
-        let resource = |plural: &str| {
-            Arc::new(Resource {
-                gvr: GroupVersionResource::new("apps", "v1", plural),
-                kind: String::new(),
-                singular: String::new(),
-                short_names: Vec::new(),
-                namespaced: true,
-                verbs: Vec::new(),
-            })
-        };
+        (writer, reader)
+    }
+
+    /// Adds an object at `version`.
+    fn add(writer: &mut Writer, version: u64) {
+        let key = ObjectKey::new(None, &version.to_string());
+        let values = ObjectValues::default();
+        let object = Object::new(key, ResourceVersion(version), &values, "{}".into());
+        let applied = writer.apply(EventType::Added, object, None);
+        applied.expect("a newer version");
+    }
+
+    /// Lists a watch of changes after now, which nothing reads.
+    fn watch(client: &Arc<Client>, plural: &str, reader: &Reader) -> (WatchStream, ListedWatch) {
+        let resource = Arc::new(Resource {
+            gvr: GroupVersionResource::new("apps", "v1", plural),
+            kind: String::new(),
+            singular: String::new(),
+            short_names: Vec::new(),
+            namespaced: true,
+            verbs: Vec::new(),
+        });
+        let stream = reader.watch(WatchFrom::Tip, Arc::default());
+        let stream = stream.expect("the cache is ready");
+        let listed = client.list_watch(&resource, Some(&stream));
+        (stream, listed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_slowest_watch_is_the_one_that_has_been_behind_for_the_longest_time() {
         let ledger = Ledger::new(Limits::default());
         let account = open(&ledger, 1);
         let client = client(&account);
-        let watch = || reader.watch(WatchFrom::Tip, Arc::default()).expect("ready");
-        let slow = watch();
-        let listed = client.list_watch(&resource("deployments"), Some(&slow));
-        assert_eq!(SlowWatch::of(&client.watches()), None);
-        for version in 2..=3 {
-            let key = ObjectKey::new(None, "a");
-            let values = ObjectValues::default();
-            let object = Object::new(key, ResourceVersion(version), &values, "{}".into());
-            let event_type = match version {
-                2 => EventType::Added,
-                _ => EventType::Modified,
-            };
-            let applied = writer.apply(event_type, object, None);
-            applied.expect("a newer version");
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
-        let quick = watch();
-        let others = [
-            client.list_watch(&resource("pods"), Some(&quick)),
-            client.list_watch(&resource("nodes"), None),
+        let [mut long, mut many] = [ready(), ready()];
+        let watches = [
+            watch(client, "deployments", &long.1),
+            watch(client, "replicasets", &many.1),
         ];
+        assert_eq!(SlowWatch::of(&client.watches()), None);
+        add(&mut long.0, 2);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for version in 2..=5 {
+            add(&mut many.0, version);
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        // Has all.
+        let quick = watch(client, "pods", &many.1);
         let expected = SlowWatch {
             group: "apps".to_owned(),
             version: "v1".to_owned(),
             resource: "deployments".to_owned(),
-            behind_events: 2,
+            behind_events: 1,
             behind_seconds: Some(2.0),
         };
-        assert_eq!(SlowWatch::of(&client.watches()), Some(expected));
-        drop((listed, others));
+        let found = SlowWatch::of(&client.watches());
+        assert_eq!(found.map(|(_, watch)| watch), Some(expected));
+        drop((watches, quick));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connections_with_the_slowest_watches_are_shown() {
+        let ledger = Ledger::new(Limits::default());
+        let accounts: Vec<_> = (1..=150).map(|port| open(&ledger, port)).collect();
+        let (mut writer, reader) = ready();
+        // By memory and address, this connection is the last one.
+        let slow = watch(client(&accounts[149]), "deployments", &reader);
+        add(&mut writer, 2);
+        let page = Clients::of(&ledger.accounts(), |_| 0);
+        assert_eq!((page.total, page.items.len()), (150, MOST));
+        let is_slow = |item: &Connection| item.slowest_watch.is_some();
+        let slowest: Vec<_> = page.items.iter().filter(|item| is_slow(item)).collect();
+        assert_eq!(slowest.len(), 1);
+        assert_eq!(slowest[0].address, "127.0.0.1:150");
+        drop(slow);
     }
 }
