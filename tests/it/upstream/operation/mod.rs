@@ -5,6 +5,7 @@ mod admin;
 mod admin_api;
 mod bad_input;
 mod bill;
+mod bill_by_hand;
 mod chart;
 mod deploy;
 mod discovery;
