@@ -11,6 +11,7 @@
 
 mod bad_clients;
 mod programs;
+mod saved;
 
 use std::time::Duration;
 
