@@ -10,6 +10,7 @@
 //! The clients are in this process, so it is built in the profile `dist`, too.
 
 mod bad_clients;
+mod many_users;
 mod programs;
 mod saved;
 
