@@ -216,12 +216,12 @@ impl Informer {
         list_began.is_some_and(|list_began| self.doubt.lock().affects(list_began))
     }
 
-    /// Returns true if the resource's [`FreshnessPolicy`](super::FreshnessPolicy) serves sessions.
+    /// Returns true if the resource's [`FreshnessPolicy`] serves sessions.
     pub fn serves_sessions(&self) -> bool {
         self.freshness.is_session()
     }
 
-    /// Returns a snapshot that the resource's [`FreshnessPolicy`](super::FreshnessPolicy) accepts
+    /// Returns a snapshot that the resource's [`FreshnessPolicy`] accepts
     /// as the most recent state without a call to the API server, or `None` if there is none.
     /// With sessions, the snapshot contains all writes acknowledged before `asked_at`.
     pub fn proof_by_policy(&self, asked_at: Instant) -> Option<Proof> {
@@ -231,7 +231,7 @@ impl Informer {
 
     /// Returns a snapshot of the objects that `request` selects. It contains all writes
     /// acknowledged before `asked_at`, or is as fresh as the resource's
-    /// [`FreshnessPolicy`](super::FreshnessPolicy) requires. The parameters are explained at
+    /// [`FreshnessPolicy`] requires. The parameters are explained at
     /// [`Freshness::prove`]. Cancel safe.
     ///
     /// After a change of the resource's definition, the snapshot comes from a list that began
@@ -291,7 +291,7 @@ impl Informer {
 
     /// Returns true if `proof` may have objects in another representation than the API server
     /// shows, because a change of their definition was noticed. A proof by
-    /// [`FreshnessPolicy::Any`](super::FreshnessPolicy::Any) promises nothing, and a list that began
+    /// [`FreshnessPolicy::Any`] promises nothing, and a list that began
     /// after the request has what the API server showed then.
     pub fn is_in_doubt(&self, proof: &Proof) -> bool {
         let list_began = proof.snapshot.list_began();
