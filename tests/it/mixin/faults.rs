@@ -33,6 +33,20 @@ async fn scraped_with(kubefan: &Kubefan, wanted: &str) -> String {
     .await
 }
 
+/// Waits until all caches are filled, also those that kubefan needs for itself, and returns the metrics.
+async fn scraped_healthy(kubefan: &Kubefan) -> String {
+    eventually("filled caches", LIMIT, async || {
+        let metrics = kubefan.metrics().await;
+        let mut ready = metrics
+            .lines()
+            .filter(|line| line.starts_with("kubefan_informer_ready{"))
+            .peekable();
+        let is_filled = ready.peek().is_some() && ready.all(|line| line.ends_with(" 1"));
+        if is_filled { Ok(metrics) } else { Err(metrics) }
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(
     not(all(apiserver, deploy_tools)),
@@ -42,7 +56,7 @@ async fn an_api_server_that_stops_responding_is_reported() {
     let tools = Tools::find();
     let server = private().await;
     let kubefan = Kubefan::start(&server, &["--resource", "configmaps"]).await;
-    let healthy = kubefan.metrics().await;
+    let healthy = scraped_healthy(&kubefan).await;
     server.suspend();
     let fault = scraped_with(&kubefan, "kubefan_upstream_responding 0").await;
     server.resume();
@@ -62,8 +76,8 @@ async fn a_cache_that_is_listed_again_and_again_is_reported() {
         let labels = [("resource", "configmaps")];
         metric(&kubefan.admin(), "kubefan_relists_total", &labels).await
     };
+    let before = scraped_healthy(&kubefan).await;
     let first = lists().await;
-    let before = kubefan.metrics().await;
     sim.admin(Method::POST, "/faults/gone").await.ok();
     eventually("another list", LIMIT, async || {
         let count = lists().await;
@@ -126,6 +140,7 @@ async fn a_client_that_accepts_no_json_is_reported_and_every_panel_shows_somethi
     ];
     let kubefan = Kubefan::start(server, &flags).await;
     scraped_with(&kubefan, "kubefan_role_watches_alive 4").await;
+    scraped_healthy(&kubefan).await;
     let namespace = server.namespace("alerts").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let authority = kubefan.authority().expect("kubefan serves TLS");
