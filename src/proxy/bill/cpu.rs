@@ -6,13 +6,14 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::future::poll_fn;
 use std::path::Path;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pin_project_lite::pin_project;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// On average, one poll of this number is timed.
@@ -27,6 +28,19 @@ thread_local! {
 #[derive(Debug, Default)]
 pub struct CpuAccount {
     nanoseconds: AtomicU64,
+}
+
+pin_project! {
+    /// Runs a future, and charges its polls to an account. Cancel safe if the future is.
+    ///
+    /// It is no larger than the future and the account. The future of an `async` block would keep
+    /// the other future twice.
+    #[derive(Debug)]
+    pub struct Measured<F> {
+        #[pin]
+        future: F,
+        account: Arc<CpuAccount>,
+    }
 }
 
 // === impl CpuAccount ===
@@ -67,10 +81,22 @@ impl CpuAccount {
     }
 }
 
-/// Runs `future`, and charges its polls to `account`. Cancel safe if `future` is.
-pub async fn measured<F: Future>(future: F, account: Arc<CpuAccount>) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|cx| account.measure(|| future.as_mut().poll(cx))).await
+// === impl Measured ===
+
+impl<F> Measured<F> {
+    /// Charges the polls of `future` to `account`.
+    pub fn new(future: F, account: Arc<CpuAccount>) -> Self {
+        Self { future, account }
+    }
+}
+
+impl<F: Future> Future for Measured<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        this.account.measure(|| this.future.poll(cx))
+    }
 }
 
 /// Returns the CPU time of the process. Its threads are included, and those that have ended.
@@ -189,7 +215,7 @@ mod tests {
             tokio::task::yield_now().await;
             7
         };
-        assert_eq!(measured(future, account).await, 7);
+        assert_eq!(Measured::new(future, account).await, 7);
     }
 
     #[test]

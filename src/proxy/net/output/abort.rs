@@ -8,7 +8,7 @@ use hyper::rt::Executor;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
-use crate::bill::{CpuAccount, measured};
+use crate::bill::{CpuAccount, Measured};
 use crate::ledger::Account;
 
 /// Ends the answer to a request: its HTTP/2 stream is reset, or its HTTP/1.1 connection is closed.
@@ -128,8 +128,7 @@ where
     )]
     fn execute(&self, stream: F) {
         let task = match &self.cpu {
-            // Boxed, because a future that wraps another one by value would be twice as large.
-            Some(cpu) => tokio::spawn(measured(Box::pin(stream), Arc::clone(cpu))),
+            Some(cpu) => tokio::spawn(Measured::new(stream, Arc::clone(cpu))),
             None => tokio::spawn(stream),
         };
         if let Some(next) = self.next.lock().take() {

@@ -38,8 +38,7 @@ struct State {
 /// watch pass through only one more body.
 struct Sending {
     _charge: Option<Charge>,
-    /// Boxed, because most answers have no consumer of their end.
-    counted: Option<Box<Counted>>,
+    counted: Option<Counted>,
 }
 
 /// What was sent of an answer.
@@ -50,7 +49,6 @@ struct Counted {
     bytes: u64,
     /// Gets the bytes of a watch.
     meter: Option<Arc<WatchMeter>>,
-    end: Option<End>,
 }
 
 impl Ending {
@@ -129,14 +127,11 @@ pub(in crate::server) fn sending(
         return response;
     }
     let length = response.body().size_hint().exact();
-    let counted = ending.map(|ending| {
-        Box::new(Counted {
-            ending,
-            length,
-            bytes: 0,
-            meter,
-            end: None,
-        })
+    let counted = ending.map(|ending| Counted {
+        ending,
+        length,
+        bytes: 0,
+        meter,
     });
     let sending = Sending {
         _charge: charge,
@@ -157,10 +152,8 @@ impl BodyGuard for Sending {
                     meter.set_bytes(counted.bytes);
                 }
             }
-            Some(Err(error)) => counted.end = Some(End::Failed(error.to_string())),
-            None => {
-                counted.end.get_or_insert(End::Complete);
-            }
+            Some(Err(error)) => counted.ending.note(End::Failed(error.to_string())),
+            None => counted.ending.note(End::Complete),
         }
     }
 
@@ -177,7 +170,7 @@ impl BodyGuard for Sending {
             End::ClientGone
         };
         counted.ending.sent(counted.bytes);
-        counted.ending.note(counted.end.take().unwrap_or(otherwise));
+        counted.ending.note(otherwise);
     }
 }
 
