@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::audit::{MAX_AUDIT_ID, MAX_USER_AGENT, micro_time, text, truncated};
-use super::outcome::{Call, Outcome, UsedProof};
+use super::outcome::UsedProof;
 use super::record::{Ended, Record};
 
 /// Longest path and longest query, in bytes, that are written in full.
@@ -64,14 +64,7 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
     let headers = arrival.headers.as_ref();
     let parent = headers.and_then(|headers| headers.trace_parent);
     let span = recorded.or(parent.map(|parent| parent.span));
-    let call = match record.outcome {
-        Outcome::Forwarded(forwarded) => forwarded.call,
-        _ => Call::default(),
-    };
-    let proof = match record.outcome {
-        Outcome::Cache(hit) => hit.proof,
-        _ => None,
-    };
+    let (call, proof) = (record.outcome.call(), record.outcome.proof());
     let head = arrival.began + record.time_to_head;
     let age = |proof: UsedProof| proof.age(head).map(|age| age.as_secs_f64());
     let line = Line {
@@ -119,7 +112,7 @@ mod tests {
     use super::*;
     use crate::limit::Limit;
     use crate::server::Reason;
-    use crate::server::answers::outcome::{Forwarded, Hit};
+    use crate::server::answers::outcome::{Call, Forwarded, Hit, Outcome};
     use crate::server::answers::record::{End, LoggedHeaders};
     use crate::traces::{Parent, TRACEPARENT};
 
