@@ -63,9 +63,10 @@
 //! `outcome`, `record` and `rescue` in `answers/`, with the `consumers` of records. An `ending` is in the
 //! body of an answer, if a consumer wants its record when all of the answer was sent.
 //!
-//! Modules beside the path: `admin` serves the second listener (probes, metrics, the admin API); `why` says there
-//! which way a request would take, by the decisions of the stages (`cached/dry_run`,
-//! `upstream/dry_run`); `collection` is the trait of the collections that answer reads;
+//! Modules beside the path: `admin` serves the second listener (probes, metrics, the admin API);
+//! `why` says there which way a request would take, by the decisions of the stages
+//! (`cached/dry_run`, `upstream/dry_run`); `collection` is the trait of the collections that answer
+//! reads;
 //! `authoritative` answers reads of a collection that is itself the source of truth, such as the
 //! simulator's; `miss` says why a cache gave no answer; `startup` answers while kubefan waits for the
 //! API server, before there is a `Server`.

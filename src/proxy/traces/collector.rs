@@ -82,8 +82,8 @@ pub(super) enum SendError {
     Connection(#[source] body::BoxError),
     #[error("it did not answer within {0:?}")]
     Timeout(Duration),
-    #[error("the request is invalid")]
-    Request(#[source] upstream::Error),
+    #[error("the request or its answer is invalid")]
+    Invalid(#[source] upstream::Error),
     #[error("no headers")]
     Headers(#[from] HeadersError),
 }
@@ -200,7 +200,7 @@ impl SendError {
         match self {
             Self::Answer { code, .. } => matches!(code, 429 | 502 | 503 | 504),
             Self::Connection(_) | Self::Timeout(_) | Self::Headers(_) => true,
-            Self::Request(_) => false,
+            Self::Invalid(_) => false,
         }
     }
 
@@ -229,7 +229,7 @@ impl From<upstream::Error> for SendError {
                 Self::Connection(cause)
             }
             Error::Timeout(limit) => Self::Timeout(limit),
-            other => Self::Request(other),
+            other => Self::Invalid(other),
         }
     }
 }

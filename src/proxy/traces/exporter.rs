@@ -32,7 +32,7 @@ pub(super) struct Exporter<'a> {
     collector: &'a Collector,
     connection: Option<DedicatedConnection>,
     backoff: Backoff,
-    /// True if the last batch was lost, which the log has.
+    /// True if the last batch was lost, or spans of it were rejected. The log says so already.
     is_failing: bool,
 }
 

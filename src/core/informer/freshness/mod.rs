@@ -112,7 +112,8 @@ const CROWD_SPACING: CallSpacing = CallSpacing {
     after_large_group: Duration::from_millis(5),
 };
 
-/// How long a read waits for such a barrier in all. It may first wait for the barriers in flight.
+/// How long [`Freshness::prove_soon`] waits in all: perhaps for the barriers in flight first, and then
+/// for its own barrier.
 const SOON_WITH_OTHERS: Duration = Duration::from_millis(50);
 
 /// How long a request of few objects waits for calls in flight before it gets a separate call.
@@ -274,7 +275,8 @@ impl<P: FreshnessProbe> Freshness<P> {
     }
 
     /// Returns a proof of all objects of the cache, for a GET of a crowd or for a single Table without
-    /// objects, or `None` if there is probably none soon. It contains all writes that were acknowledged before this call.
+    /// objects, or `None` if there is probably none soon. It contains all writes that were
+    /// acknowledged before this call.
     ///
     /// Concurrent callers share barriers. There are no verification lists, because the API server
     /// answers these reads for less. If the watch misses the barriers, the result is `None` for some

@@ -22,7 +22,6 @@ use super::stack::Stack;
 use super::transport::dedicated::ConnectionOpener;
 use super::transport::health::{Health, Pings};
 use super::transport::{OwnConnections, Stacks, Transport};
-use crate::body::BoxError;
 
 /// A validated kubeconfig, and its origin for error messages.
 pub(in crate::upstream) struct LoadedConfig {
@@ -148,13 +147,7 @@ impl LoadedConfig {
     pub(super) fn with_overrides(mut self, config: &ClientConfig) -> Result<Self, ConnectError> {
         self.pings = Pings::of(config);
         if let Some(path) = &config.ca_file {
-            let unusable = |error: BoxError| {
-                let origin = format!("certificate authorities {}", path.display());
-                invalid(&origin, one_line(&*error))
-            };
-            let certificates = server_certificate::read_certificates(path).map_err(unusable)?;
-            self.config.root_cert = Some(certificates);
-            self.config.root_cert_file = Some(path.clone());
+            server_certificate::trust_file(&mut self.config, path)?;
         }
         if let Some(path) = &config.token_file {
             self.config.auth_info = AuthInfo {

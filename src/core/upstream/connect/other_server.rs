@@ -1,12 +1,9 @@
 //! The credentials of a kubeconfig for a server that it does not name.
 
-use std::path::Path;
-
 use kube::config::Config;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 
 use super::config::{ClientConfig, OtherServer};
+use super::connection::server_certificate;
 use super::error::{ConnectError, one_line};
 use super::kubeconfig::{LoadedConfig, find_config, invalid, parse_url};
 
@@ -49,35 +46,14 @@ fn read(server: &OtherServer, config: &ClientConfig) -> Result<LoadedConfig, Con
         own.root_cert_file = None;
     }
     if let Some(path) = &server.certificate_authority {
-        let read = read_certificates(path);
-        own.root_cert = Some(read.map_err(|problem| {
-            let place = format!("certificate authority {}", path.display());
-            invalid(&place, problem)
-        })?);
-        own.root_cert_file = Some(path.clone());
+        server_certificate::trust_file(&mut own, path)?;
     }
     LoadedConfig::new(origin, own, None)?.with_overrides(config)
 }
 
-/// Returns the certificates in a PEM file, or what is wrong with it.
-fn read_certificates(path: &Path) -> Result<Vec<Vec<u8>>, String> {
-    let pem = std::fs::read(path).map_err(|error| one_line(&error))?;
-    let certificates = CertificateDer::pem_slice_iter(&pem);
-    let certificates: Result<Vec<_>, _> = certificates
-        .map(|certificate| certificate.map(|der| der.to_vec()))
-        .collect();
-    match certificates {
-        Ok(certificates) if certificates.is_empty() => {
-            Err("there is no certificate (PEM) in it".to_owned())
-        }
-        Ok(certificates) => Ok(certificates),
-        Err(error) => Err(one_line(&error)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
@@ -210,7 +186,11 @@ mod tests {
                 Some(PathBuf::from("/does/not/exist")),
                 "/does/not/exist: No such file",
             ),
-            ("https://a", file("none", "text"), "no certificate (PEM)"),
+            (
+                "https://a",
+                file("none", "text"),
+                "/none: there is no certificate in it",
+            ),
         ] {
             let server = OtherServer {
                 url: url.to_owned(),

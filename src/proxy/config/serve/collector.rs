@@ -1,10 +1,9 @@
 //! The collector of traces.
 
-use std::net::IpAddr;
-
 use http::Uri;
 
 use super::checker::Checker;
+use crate::net::is_loopback;
 use crate::traces::{Config, Rate};
 
 const ENDPOINT: &str = "tracing.endpoint";
@@ -67,13 +66,7 @@ fn parse(text: &str) -> Option<Uri> {
 
 /// Returns true if what is sent to `endpoint` leaves the machine in plain text.
 fn is_exposed(endpoint: &Uri) -> bool {
-    let host = endpoint.host().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = host.eq_ignore_ascii_case("localhost")
-        || address
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback());
-    endpoint.scheme_str() == Some("http") && !is_loopback
+    endpoint.scheme_str() == Some("http") && !is_loopback(endpoint.host().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -16,8 +16,6 @@ const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 const IMPERSONATE: &str = "impersonate-";
 /// Prefix of the headers of an authenticating proxy, which name the proxy's caller.
 const REMOTE: &str = "x-remote-";
-/// Prefix of the names of service accounts.
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Prefix of the names of nodes.
 const NODE: &str = "system:node:";
 
@@ -155,7 +153,7 @@ pub(crate) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), Do
     if !user.uid.is_empty() {
         append("impersonate-uid", &user.uid)?;
     }
-    if user.name.starts_with(SERVICE_ACCOUNT) && groups.clone().next().is_none() {
+    if user.name.starts_with(User::SERVICE_ACCOUNT) && groups.clone().next().is_none() {
         // Without any group, the API server would add the groups of all service accounts. This user
         // does not have them: an authenticating proxy has named only the account.
         append("impersonate-group", User::AUTHENTICATED)?;

@@ -76,7 +76,7 @@ impl ImpersonatedUser {
 
     /// Returns the namespace and the name of the service account, if the user is one.
     fn service_account(&self) -> Option<(&str, &str)> {
-        let account = self.name.strip_prefix("system:serviceaccount:")?;
+        let account = self.name.strip_prefix(User::SERVICE_ACCOUNT)?;
         let (namespace, name) = account.split_once(':')?;
         let is_valid = !namespace.is_empty() && !name.is_empty() && !name.contains(':');
         is_valid.then_some((namespace, name))

@@ -23,6 +23,8 @@ pub struct User {
 }
 
 impl User {
+    /// The start of the names of service accounts.
+    pub(in crate::identity) const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
     /// The name of the user of requests without credentials.
     pub(in crate::identity) const ANONYMOUS: &str = "system:anonymous";
     /// The group of users that are not authenticated.
@@ -71,7 +73,7 @@ impl User {
 
     /// Returns the namespace of the service account; `None` if the user is no service account.
     pub(in crate::identity) fn service_account_namespace(&self) -> Option<&str> {
-        let account = self.name.strip_prefix("system:serviceaccount:")?;
+        let account = self.name.strip_prefix(Self::SERVICE_ACCOUNT)?;
         account.split_once(':').map(|(namespace, _)| namespace)
     }
 

@@ -139,7 +139,7 @@ pub(super) fn user_of(
 
 /// Returns the name or group of `user` that no certificate may have, if there is one.
 fn reserved(user: &User) -> Option<&str> {
-    let is_reserved = user.name.starts_with("system:serviceaccount:")
+    let is_reserved = user.name.starts_with(User::SERVICE_ACCOUNT)
         || user.name == User::ANONYMOUS
         || user.name == User::UNAUTHENTICATED;
     if is_reserved {

@@ -19,7 +19,8 @@ use crate::identity::{Config, User};
 
 /// Says whether names are covered.
 pub(in crate::identity) enum CoveredNames {
-    /// For all users, or for none: the operator says so, or it would make no difference.
+    /// The same for all users, because the operator says so. It is false if no decision is
+    /// remembered: then each read asks anyway.
     Fixed(bool),
     /// As the API server says.
     Found(Arc<Finding>),
@@ -72,9 +73,9 @@ impl CoveredNames {
         }
     }
 
-    /// Returns true if a right of `user` to all names covers each name. Returns false for nodes,
-    /// and while it is not known: then it is asked in the background. An answer that counts is
-    /// asked for again before it expires.
+    /// Returns true if a right of `user` to all names covers each name. If the API server decides,
+    /// returns false for nodes, and while there is no answer that counts. The API server is then
+    /// asked in the background. It is asked again before an answer expires.
     ///
     /// # Panics
     /// Outside of a tokio runtime.

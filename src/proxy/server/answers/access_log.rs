@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::audit::{MAX_AUDIT_ID, MAX_USER_AGENT, micro_time, text, truncated};
-use super::outcome::{Call, Outcome, UsedProof};
+use super::outcome::UsedProof;
 use super::record::{Ended, Record};
 
 /// Longest path and longest query, in bytes, that are written in full.
@@ -64,14 +64,7 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
     let headers = arrival.headers.as_ref();
     let parent = headers.and_then(|headers| headers.trace_parent);
     let span = recorded.or(parent.map(|parent| parent.span));
-    let call = match record.outcome {
-        Outcome::Forwarded(forwarded) => forwarded.call,
-        _ => Call::default(),
-    };
-    let proof = match record.outcome {
-        Outcome::Cache(hit) => hit.proof,
-        _ => None,
-    };
+    let (call, proof) = (record.outcome.call(), record.outcome.proof());
     let head = arrival.began + record.time_to_head;
     let age = |proof: UsedProof| proof.age(head).map(|age| age.as_secs_f64());
     let line = Line {
@@ -109,12 +102,9 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
-    use jiff::Timestamp;
+    use http::{HeaderMap, HeaderValue, StatusCode};
     use kubefan_core::informer::ProofMethod;
     use serde_json::Value;
     use tokio::time::Instant;
@@ -122,49 +112,26 @@ mod tests {
     use super::*;
     use crate::limit::Limit;
     use crate::server::Reason;
-    use crate::server::answers::answer::Waits;
-    use crate::server::answers::outcome::{Forwarded, Hit};
-    use crate::server::answers::record::{Arrival, End, LoggedHeaders};
-    use crate::server::request::RequestInfo;
+    use crate::server::answers::outcome::{Call, Forwarded, Hit, Outcome};
+    use crate::server::answers::record::{End, LoggedHeaders};
     use crate::traces::{Parent, TRACEPARENT};
 
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
     /// A record of a GET of `target`, one second after its proof.
     fn record(target: &str, outcome: Outcome) -> Record {
-        let uri: http::Uri = target.parse().expect("a URI");
-        let query = uri.query().unwrap_or_default();
-        let info = RequestInfo::parse(&Method::GET, uri.path(), query);
         let value = |text: &str| HeaderValue::from_str(text).expect("a header value");
         let trace_parent = value(&format!("00-{TRACE}-b7ad6b7169203331-01"));
         let headers = HeaderMap::from_iter([(TRACEPARENT, trace_parent)]);
-        Record {
-            arrival: Arrival {
-                info: Arc::new(info),
-                method: Method::GET,
-                uri,
-                protocol: Version::HTTP_2,
-                user_agent: Some(value("a \"quoted\" agent")),
-                audit_id: value("mine"),
-                peer: Ipv4Addr::LOCALHOST.into(),
-                began: Instant::now(),
-                time: Timestamp::UNIX_EPOCH,
-                headers: Some(Box::new(LoggedHeaders {
-                    forwarded_for: None,
-                    real_ip: None,
-                    trace_parent: Parent::of(&headers),
-                })),
-                trace: None,
-                cpu: None,
-            },
-            outcome,
-            resource: None,
-            caller: None,
-            waits: Waits::default(),
-            read: None,
-            status: StatusCode::OK,
-            time_to_head: Duration::from_secs(1),
-        }
+        let mut record = Record::for_tests(target, outcome);
+        record.arrival.user_agent = Some(value("a \"quoted\" agent"));
+        record.arrival.headers = Some(Box::new(LoggedHeaders {
+            forwarded_for: None,
+            real_ip: None,
+            trace_parent: Parent::of(&headers),
+        }));
+        record.time_to_head = Duration::from_secs(1);
+        record
     }
 
     fn parsed(record: &Record, end: End) -> Value {
@@ -193,7 +160,7 @@ mod tests {
             "time": "1970-01-01T00:00:00.000000Z",
             "auditID": "mine",
             "traceID": TRACE,
-            "sourceIP": "127.0.0.1",
+            "sourceIP": "10.0.0.9",
             "verb": "list",
             "method": "GET",
             "path": "/api/v1/pods",

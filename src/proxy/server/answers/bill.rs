@@ -146,50 +146,15 @@ impl OpenAnswer for WatchMeter {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
 
-    use http::{HeaderValue, Method, StatusCode, Version};
-    use jiff::Timestamp;
-    use kubefan_core::api::GroupVersionResource;
+    use http::StatusCode;
 
     use super::*;
     use crate::bill::CpuAccount;
     use crate::bill::estimate::Cost;
     use crate::limit::Limit;
     use crate::server::answers::outcome::Hit;
-
-    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-    /// A record of a GET of `target` by a program without a known user.
-    fn record(target: &str, outcome: Outcome, status: StatusCode) -> Record {
-        let uri: http::Uri = target.parse().expect("a URI");
-        let query = uri.query().unwrap_or_default();
-        let info = RequestInfo::parse(&Method::GET, uri.path(), query);
-        Record {
-            arrival: Arrival {
-                info: Arc::new(info),
-                method: Method::GET,
-                uri,
-                protocol: Version::HTTP_2,
-                user_agent: Some(HeaderValue::from_static("program/v1.2.3")),
-                audit_id: HeaderValue::from_static("mine"),
-                peer: PEER,
-                began: Instant::now(),
-                time: Timestamp::UNIX_EPOCH,
-                headers: None,
-                trace: None,
-                cpu: None,
-            },
-            outcome,
-            resource: Some(GroupVersionResource::new("", "v1", "pods")),
-            caller: None,
-            waits: Waits::default(),
-            read: None,
-            status,
-            time_to_head: Duration::ZERO,
-        }
-    }
 
     fn ended(bytes: u64, end: End) -> Ended {
         Ended {
@@ -229,13 +194,13 @@ mod tests {
                 429,
             ),
         ] {
-            let status = StatusCode::from_u16(status).expect("a status");
-            let record = record("/api/v1/pods", outcome, status);
+            let mut record = Record::for_tests("/api/v1/pods", outcome);
+            record.status = StatusCode::from_u16(status).expect("a status");
             let entry = entry(&record, Some(&ended(7, End::Complete)));
             assert_eq!(entry.outcome, expected, "{outcome:?}");
-            assert_eq!(entry.status, status.as_u16());
-            assert_eq!(entry.identity, Identity::Address(PEER));
-            assert_eq!(entry.user_agent, "program/v1.2.3");
+            assert_eq!(entry.status, status);
+            assert_eq!(entry.identity, Identity::Address(record.arrival.peer));
+            assert_eq!(entry.user_agent, "agent");
             assert_eq!((entry.bytes, entry.was_stalled), (7, false));
             let operation = entry.operation;
             assert_eq!((operation.verb, operation.resource), ("list", "pods"));
@@ -262,7 +227,7 @@ mod tests {
             ("/api/v1/namespaces/a/pods/b/log", false, false),
             ("/version", false, false),
         ] {
-            let record = record(target, forwarded, StatusCode::OK);
+            let record = Record::for_tests(target, forwarded);
             let entry = entry(&record, None);
             let found = (entry.is_unversioned, entry.starts_list);
             assert_eq!(found, (is_unversioned, starts_list), "{target}");
@@ -291,7 +256,7 @@ mod tests {
             ),
             ("/api/v1/pods?shardSelector=x", SelectorClass::Shard),
         ] {
-            let mut record = record(target, hit, StatusCode::OK);
+            let mut record = Record::for_tests(target, hit);
             assert_eq!(
                 entry(&record, None).operation.selector,
                 expected,
@@ -322,11 +287,7 @@ mod tests {
             requests: 1,
             ..Cost::default()
         };
-        let mut record = record(
-            "/api/v1/pods",
-            Outcome::Cache(Hit::default()),
-            StatusCode::OK,
-        );
+        let mut record = Record::for_tests("/api/v1/pods", Outcome::Cache(Hit::default()));
         record.arrival.cpu = Some(Arc::clone(&account));
         record.resource = None;
         record.waits = Waits {

@@ -94,6 +94,22 @@ impl Outcome {
         }
     }
 
+    /// Returns the proof that the answer of a cache relies on, if it needed one.
+    pub(in crate::server) fn proof(self) -> Option<UsedProof> {
+        match self {
+            Self::Cache(hit) => hit.proof,
+            _ => None,
+        }
+    }
+
+    /// Returns what came of forwarding the request; the default if it was not forwarded.
+    pub(in crate::server) fn call(self) -> Call {
+        match self {
+            Self::Forwarded(forwarded) => forwarded.call,
+            _ => Call::default(),
+        }
+    }
+
     /// Returns the reason for the access log and for spans: that of the metric, or what kubefan has
     /// refused the request for. It is empty if there is none.
     pub(in crate::server) fn reason_or_limit(self) -> &'static str {

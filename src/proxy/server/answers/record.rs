@@ -138,6 +138,40 @@ impl Record {
     }
 }
 
+#[cfg(test)]
+impl Record {
+    /// Creates the record of a GET of `target` that has arrived now, and was answered at once with
+    /// 200.
+    pub(super) fn for_tests(target: &str, outcome: Outcome) -> Self {
+        let uri: Uri = target.parse().expect("a URI");
+        let query = uri.query().unwrap_or_default();
+        let info = RequestInfo::parse(&Method::GET, uri.path(), query);
+        Self {
+            arrival: Arrival {
+                info: Arc::new(info),
+                method: Method::GET,
+                uri,
+                protocol: Version::HTTP_2,
+                user_agent: Some(HeaderValue::from_static("agent")),
+                audit_id: HeaderValue::from_static("mine"),
+                peer: IpAddr::from([10, 0, 0, 9]),
+                began: Instant::now(),
+                time: Timestamp::UNIX_EPOCH,
+                headers: None,
+                trace: None,
+                cpu: None,
+            },
+            outcome,
+            resource: Some(GroupVersionResource::new("", "v1", "pods")),
+            caller: None,
+            waits: Waits::default(),
+            read: None,
+            status: StatusCode::OK,
+            time_to_head: Duration::ZERO,
+        }
+    }
+}
+
 fn printable_query(uri: &Uri) -> &str {
     // The API server decodes the path before it reads it.
     let path = percent_decode_str(uri.path()).decode_utf8_lossy();

@@ -13,9 +13,10 @@ use crate::server::decide::{Need, Plan, Read};
 /// The rules of an API server whose version is not known are those of the newest one.
 const NEWEST: u32 = u32::MAX;
 
-/// Returns what `read`, with the text `query` behind its path, means for the bill. `reader` is of the cache
-/// that has answered, and `shown` is what it has put into the body. A watch has `limited_units`. The
-/// API server is of Kubernetes 1.`minor`.
+/// Returns what `read`, whose URL has the query `query`, means for the bill. The cache of `reader` has
+/// answered it, and has put `shown` into the body. `limited_units` are those that a watch takes of the
+/// limit for selections without an index. The API server is of Kubernetes 1.`minor`; `None` if its
+/// version is not known.
 pub(super) fn cached_read(
     (read, query): (&Read, &str),
     reader: &Reader,

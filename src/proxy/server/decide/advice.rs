@@ -24,7 +24,7 @@ pub enum ChangeKind {
     Path,
     /// Nothing but time.
     Time,
-    /// A fault, which somebody has to look at.
+    /// A fault, whose cause has to be found.
     Fault,
     /// Nothing: the API server has to answer such requests.
     Nothing,

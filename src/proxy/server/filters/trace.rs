@@ -204,7 +204,7 @@ pub(super) async fn trace<F: Future<Output = Answer>>(
 
 /// Returns the meter of the answer if it is a watch that has begun: that of the cache that answers
 /// it, or a new one that counts only bytes. A forwarded upgrade has none: the task that copies its
-/// bytes tells the ending how many they were.
+/// bytes notes their number in the ending.
 fn meter_of(
     verb: &Verb,
     status: StatusCode,

@@ -23,6 +23,7 @@ use http::uri::Authority;
 use http::{HeaderMap, Uri, Version};
 use kubefan_core::api::Status;
 
+use crate::net::is_loopback;
 use crate::server::answers::answer::Answer;
 use crate::server::request::Exchange;
 
@@ -127,14 +128,6 @@ fn has_bearer_token(headers: &HeaderMap) -> bool {
     };
     let scheme = value.as_bytes().split(|byte| *byte == b' ').next();
     scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))
-}
-
-fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost")
-        || address
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]

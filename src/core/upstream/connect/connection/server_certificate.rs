@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::distinguished_name;
 use crate::body::BoxError;
+use crate::upstream::connect::error::{ConnectError, one_line};
 
 /// How often the CA of a pod is read again.
 const REREAD_INTERVAL: Duration = Duration::from_secs(60);
@@ -158,13 +159,28 @@ fn read(path: &Path) -> Result<Arc<Trusted>, BoxError> {
     Ok(trusted(read_certificates(path)?.into_iter())?)
 }
 
+/// Makes `config` accept the certificate authorities (PEM) in the file at `path`, and no others.
+///
+/// # Errors
+/// If the file can't be read, or has none.
+pub(in crate::upstream::connect) fn trust_file(
+    config: &mut Config,
+    path: &Path,
+) -> Result<(), ConnectError> {
+    let certificates = read_certificates(path).map_err(|error| ConnectError::Invalid {
+        origin: format!("certificate authorities {}", path.display()),
+        problem: one_line(&*error),
+    })?;
+    config.root_cert = Some(certificates);
+    config.root_cert_file = Some(path.to_owned());
+    Ok(())
+}
+
 /// Returns the certificates (PEM) in a file, in DER.
 ///
 /// # Errors
 /// If the file can't be read, or has none.
-pub(in crate::upstream::connect) fn read_certificates(
-    path: &Path,
-) -> Result<Vec<Vec<u8>>, BoxError> {
+fn read_certificates(path: &Path) -> Result<Vec<Vec<u8>>, BoxError> {
     let pem = std::fs::read(path)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates = certificates?;

@@ -100,6 +100,7 @@ impl Spans<'_> {
         let (arrival, outcome) = (&record.arrival, record.outcome);
         let (method, route) = (method(&arrival.method), route(record));
         let scheme = if self.trace.is_tls { "https" } else { "http" };
+        let proof = outcome.proof();
         let is_error = record.status.is_server_error();
         let name = match &route {
             Some(route) => format!("{method} {route}"),
@@ -116,7 +117,10 @@ impl Spans<'_> {
         attributes.extend(route.map(|route| ("http.route", Value::from(route))));
         let texts = [
             ("kubefan.reason", outcome.reason_or_limit()),
-            ("kubefan.proof", proof_method(outcome)),
+            (
+                "kubefan.proof",
+                proof.map_or("", |proof| proof.method.name()),
+            ),
             (
                 "kubefan.end",
                 ended.map_or("", |ended| end_name(&ended.end)),
@@ -157,10 +161,7 @@ impl Spans<'_> {
     /// latest that is `head`, when kubefan has answered.
     fn forward(&mut self, record: &Record, notes: &Notes, (began, head): Times) -> Instant {
         let answered = notes.answered.unwrap_or(head);
-        let status = match record.outcome {
-            Outcome::Forwarded(forwarded) => forwarded.call.status,
-            _ => None,
-        };
+        let status = record.outcome.call().status;
         // The request to the API server may be that of the shared call.
         let kind = match notes.shared_call {
             Some(_) => SpanKind::Internal,
@@ -218,13 +219,6 @@ fn version(version: Version) -> &'static str {
         Version::HTTP_10 => "1.0",
         Version::HTTP_2 => "2",
         _ => "1.1",
-    }
-}
-
-fn proof_method(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Cache(hit) => hit.proof.map_or("", |proof| proof.method.name()),
-        _ => "",
     }
 }
 

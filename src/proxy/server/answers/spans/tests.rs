@@ -1,8 +1,7 @@
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use jiff::Timestamp;
-use kubefan_core::api::GroupVersionResource;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use kubefan_core::informer::ProofMethod;
 use tokio::time::advance;
 
@@ -11,8 +10,6 @@ use crate::limit::Limit;
 use crate::server::Reason;
 use crate::server::answers::answer::Waits;
 use crate::server::answers::outcome::{Call, Forwarded, Hit, UsedProof};
-use crate::server::answers::record::Arrival;
-use crate::server::request::RequestInfo;
 use crate::traces::tests::{World, waiting};
 use crate::traces::{Rate, TRACEPARENT};
 
@@ -32,34 +29,15 @@ fn begin(world: &World) -> Arc<RequestTrace> {
     world.traces.begin(&headers, true).expect("a recorded one")
 }
 
-/// Returns the record of a request that has arrived now.
+/// Returns the record of a request that has arrived now, with [`SECRETS`].
 fn record(trace: &Arc<RequestTrace>, target: &str, outcome: Outcome) -> Record {
-    let uri: http::Uri = target.parse().expect("a URI");
-    let query = uri.query().unwrap_or_default();
-    let info = RequestInfo::parse(&Method::GET, uri.path(), query);
-    Record {
-        arrival: Arrival {
-            info: Arc::new(info),
-            method: Method::GET,
-            uri,
-            protocol: Version::HTTP_2,
-            user_agent: Some(HeaderValue::from_static("agent")),
-            audit_id: HeaderValue::from_static("mine"),
-            peer: "10.0.0.9".parse().expect("an address"),
-            began: Instant::now(),
-            time: Timestamp::now(),
-            headers: None,
-            trace: Some(Arc::clone(trace)),
-            cpu: None,
-        },
-        outcome,
-        resource: Some(GroupVersionResource::new("", "v1", "pods")),
-        caller: None,
-        waits: Waits::default(),
-        read: None,
-        status: StatusCode::OK,
-        time_to_head: millis(10),
-    }
+    let mut record = Record::for_tests(target, outcome);
+    record.arrival.peer = IpAddr::from([10, 0, 0, 9]);
+    record.arrival.user_agent = Some(HeaderValue::from_static("agent"));
+    record.arrival.audit_id = HeaderValue::from_static("mine");
+    record.arrival.trace = Some(Arc::clone(trace));
+    record.time_to_head = millis(10);
+    record
 }
 
 fn ended_after(lasted: Duration, end: End) -> Ended {

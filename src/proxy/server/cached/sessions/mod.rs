@@ -75,11 +75,12 @@ pub(in crate::server) struct SessionRead {
     claim: Claim,
 }
 
-/// How a cache stands to what a session has seen. The cache must be proven since the moment.
+/// Whether a cache has what a session has seen. A proof of the cache counts for the session if it was
+/// requested at this moment or later.
 enum Standing {
-    /// It has what the session has seen.
+    /// The cache has it.
     Reached(Instant),
-    /// It has not reached this version.
+    /// The cache has not reached this version.
     Behind(Seen, Instant),
 }
 
