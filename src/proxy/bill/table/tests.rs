@@ -308,6 +308,29 @@ fn rows_fit_into_the_memory_that_they_are_given() {
 }
 
 #[test]
+fn open_answers_are_counted_once_while_another_thread_counts_them() {
+    const WATCHES: u64 = 2_000;
+    let start = Instant::now();
+    let table = Arc::new(Table::new(1 << 24, start));
+    let answer: Arc<dyn OpenAnswer> = Arc::new(Delivered::default());
+    let watch = entry("a", "watch", "pods");
+    let open = |_| table.open(&watch, Arc::clone(&answer), None, start);
+    let handles: Vec<_> = (0..WATCHES).map(open).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..50 {
+                table.settle(start);
+            }
+        });
+        for _ in 0..50 {
+            let (usages, _) = table.read(start);
+            assert_eq!(usages[0].open_watches, WATCHES);
+        }
+    });
+    drop(handles);
+}
+
+#[test]
 fn threads_lose_no_count() {
     const THREADS: u64 = 4;
     const REQUESTS: u64 = 2_000;
