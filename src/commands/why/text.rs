@@ -48,7 +48,7 @@ fn result(explanation: &Explanation) -> String {
         );
     }
     if !explanation.changes.is_empty() {
-        line.push_str("\nwhat would change it:");
+        line.push_str("\nwhat to do:");
     }
     line
 }
@@ -91,7 +91,7 @@ GET /api/v1/pods?limit=1
   decide     a cache may answer
   prove      forwarded: the API server is asked
 forward (consistent): the API server answers
-what would change it:
+what to do:
   parameter  nothing; `resourceVersion=0` reads from the cache
 ";
         assert_eq!(text(&explanation), expected);

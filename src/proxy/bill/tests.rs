@@ -30,25 +30,16 @@ fn options() -> SnapshotOptions<'static> {
 }
 
 fn entry<'a>(user: &'a str, verb: &'static str) -> Entry<'a> {
+    let entry = Entry::for_tests(verb, "deployments");
     Entry {
         identity: Identity::User(user),
-        user_agent: "program/v1.2.3",
         operation: Operation {
-            verb,
             group: "apps",
-            resource: "deployments",
             selector: SelectorClass::Namespace,
+            ..entry.operation
         },
-        outcome: Outcome::Hit,
-        status: 200,
-        is_unversioned: false,
-        starts_list: false,
-        objects: 0,
         bytes: 100,
-        waited: Duration::ZERO,
-        was_stalled: false,
-        cpu: Duration::ZERO,
-        saved: Cost::default(),
+        ..entry
     }
 }
 

@@ -133,7 +133,7 @@ fn relist_loop(usage: &ClientUsage, operation: &OperationUsage) -> Option<Advice
         let of_many = watches(usage, operation).filter(|watch| !is_of_one(watch));
         of_many.map(|watch| watch.ten_minutes.get(count)).sum()
     };
-    let (opened, gone) = (sum(Count::Requests), sum(Count::Gone));
+    let (opened, gone) = (sum(Count::WatchesOpened), sum(Count::Gone));
     let is_loop = !is_of_one(operation)
         && lists >= RELIST_LOOP
         && opened >= RELIST_LOOP / 2

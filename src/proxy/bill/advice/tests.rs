@@ -6,10 +6,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Advice, AdviceKind, Context, advise};
-use crate::bill::estimate::Cost;
 use crate::bill::table::{
     Behind, ClientUsage, Count, Entry, Identity, OpenAnswer, Operation, Outcome, Progress,
-    SelectorClass, Slow, Table,
+    SelectorClass, Table,
 };
 
 /// What one client does in a test, each second.
@@ -32,30 +31,34 @@ fn habit(verb: &'static str, per_second: f64, change: fn(&mut Entry<'_>)) -> Hab
 }
 
 fn entry(verb: &'static str, selector: SelectorClass) -> Entry<'static> {
+    let entry = Entry::for_tests(verb, "pods");
     Entry {
-        identity: Identity::User("system:serviceaccount:a:b"),
-        user_agent: "program/v1.2.3",
         operation: Operation {
-            verb,
-            group: "",
-            resource: "pods",
             selector,
+            ..entry.operation
         },
-        outcome: Outcome::Hit,
-        status: 200,
-        is_unversioned: false,
         starts_list: verb == "list",
         objects: if verb == "list" { 5_000 } else { 0 },
         bytes: 10_000,
-        waited: Duration::ZERO,
-        was_stalled: false,
-        cpu: Duration::ZERO,
-        saved: Cost::default(),
+        ..entry
     }
 }
 
 fn unversioned(entry: &mut Entry<'_>) {
     entry.is_unversioned = true;
+}
+
+fn unauthorized(entry: &mut Entry<'_>) {
+    unversioned(entry);
+    entry.identity = Identity::Address([192, 0, 2, 1].into());
+    entry.outcome = Outcome::Refused;
+    entry.status = 401;
+}
+
+fn forbidden(entry: &mut Entry<'_>) {
+    unversioned(entry);
+    entry.outcome = Outcome::Refused;
+    entry.status = 403;
 }
 
 fn unchanged(_entry: &mut Entry<'_>) {}
@@ -92,7 +95,7 @@ fn usage(habits: &[Habit], seconds: u64, open: usize) -> ClientUsage {
             for _ in before..after {
                 let mut entry = entry(habit.verb, habit.selector);
                 (habit.change)(&mut entry);
-                if habit.verb == "watch" {
+                if habit.verb == "watch" && entry.status == 200 {
                     table.open(&entry, Arc::new(Reader(None)), None, now);
                 } else {
                     table.record(&entry, now);
@@ -146,19 +149,9 @@ fn each_bad_client_gets_its_advice_within_ten_seconds() {
             })],
             AdviceKind::OtherFormat,
         ),
+        (&[habit("get", 2.0, forbidden)], AdviceKind::DeniedReads),
         (
-            &[habit("get", 2.0, |entry| {
-                entry.outcome = Outcome::Refused;
-                entry.status = 403;
-            })],
-            AdviceKind::DeniedReads,
-        ),
-        (
-            &[habit("get", 2.0, |entry| {
-                entry.identity = Identity::Address([192, 0, 2, 1].into());
-                entry.outcome = Outcome::Refused;
-                entry.status = 401;
-            })],
+            &[habit("get", 2.0, unauthorized)],
             AdviceKind::WrongCredentials,
         ),
         (
@@ -179,6 +172,33 @@ fn each_bad_client_gets_its_advice_within_ten_seconds() {
             .collect();
         assert!(others.is_empty(), "{expected:?}: {found:?}");
     }
+}
+
+#[test]
+fn refused_reads_are_no_loop() {
+    let refusals: [(fn(&mut Entry<'_>), AdviceKind); 2] = [
+        (unauthorized, AdviceKind::WrongCredentials),
+        (forbidden, AdviceKind::DeniedReads),
+    ];
+    for (refused, expected) in refusals {
+        let get = Habit {
+            selector: SelectorClass::Name,
+            ..habit("get", 100.0, refused)
+        };
+        for habits in [
+            &[habit("list", 5.0, refused)][..],
+            &[get],
+            &[habit("list", 3.0, refused), habit("watch", 3.0, refused)],
+        ] {
+            assert_eq!(kinds(&usage(habits, 10, 0)), [expected]);
+        }
+    }
+    let may_only_list = [
+        habit("list", 3.0, unchanged),
+        habit("watch", 3.0, forbidden),
+    ];
+    let found = kinds(&usage(&may_only_list, 10, 0));
+    assert_eq!(found, [AdviceKind::DeniedReads]);
 }
 
 #[test]
@@ -277,10 +297,7 @@ fn usual_clients_get_no_advice() {
         ),
         (
             "a user that may not read a few things",
-            &[habit("list", 0.2, |entry| {
-                entry.outcome = Outcome::Refused;
-                entry.status = 403;
-            })],
+            &[habit("list", 0.2, forbidden)],
             600,
             0,
         ),
@@ -369,18 +386,13 @@ fn a_client_without_a_row_is_named_if_it_is_slow() {
         table.record(&busy, start);
     }
     let (usages, mut sum) = table.read(start);
-    let stalled: Vec<_> = usages
-        .iter()
-        .filter(|usage| usage.client.user == "stalled")
-        .collect();
+    let is_stalled = |usage: &&ClientUsage| usage.client.user == "stalled";
+    let stalled: Vec<_> = usages.iter().filter(is_stalled).collect();
     let [stalled] = stalled[..] else {
         panic!("{} rows", stalled.len());
     };
     assert!(stalled.operations.is_empty());
-    assert_eq!(
-        stalled.slow.as_ref().map(|slow: &Slow| slow.answers),
-        Some(1)
-    );
+    assert_eq!(stalled.slow.as_ref().map(|slow| slow.answers), Some(1));
     assert_eq!(kinds(stalled), [AdviceKind::SlowReader]);
     usages.iter().for_each(|usage| sum += &usage.total);
     assert_eq!(sum.get(Count::Requests), 10_001);

@@ -129,7 +129,7 @@ pub struct Numbers {
     pub forwards: u64,
     /// Requests that kubefan refused itself.
     pub refusals: u64,
-    /// GETs and LISTs of the most recent state.
+    /// GETs and LISTs of the most recent state, without those that were refused or failed.
     pub unversioned: u64,
     /// Objects in lists.
     pub objects: u64,

@@ -23,11 +23,11 @@ pub enum Count {
     Forwards,
     /// Requests that kubefan refused itself.
     Refusals,
-    /// Reads of the most recent state: GETs, and LISTs without a continue token, that have no
-    /// resource version.
+    /// Answered reads of the most recent state: GETs, and LISTs without a continue token, that have
+    /// no resource version. A 404 is an answer; other errors are none.
     Unversioned,
-    /// Requests that begin a list of their selection: LISTs without a continue token, and WATCHes
-    /// with `sendInitialEvents=true`.
+    /// Answered requests that begin a list of their selection: LISTs without a continue token, and
+    /// WATCHes with `sendInitialEvents=true`.
     Lists,
     /// Requests that were forwarded because no cache has a media type that their client accepts.
     OtherFormat,

@@ -61,7 +61,33 @@ pub enum Outcome {
 
 // === impl Entry ===
 
-impl Entry<'_> {
+impl<'a> Entry<'a> {
+    /// Creates the entry of a request that a cache has answered, with the user `u` and a program
+    /// that sends `program/v1.2.3`.
+    #[cfg(test)]
+    pub(in crate::bill) fn for_tests(verb: &'static str, resource: &'a str) -> Self {
+        Self {
+            identity: Identity::User("u"),
+            user_agent: "program/v1.2.3",
+            operation: Operation {
+                verb,
+                group: "",
+                resource,
+                selector: super::SelectorClass::None,
+            },
+            outcome: Outcome::Hit,
+            status: 200,
+            is_unversioned: false,
+            starts_list: false,
+            objects: 0,
+            bytes: 0,
+            waited: Duration::ZERO,
+            was_stalled: false,
+            cpu: Duration::ZERO,
+            saved: Cost::default(),
+        }
+    }
+
     /// Returns what is counted for the request.
     pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts::default().with(Count::Requests, 1);
@@ -81,10 +107,16 @@ impl Entry<'_> {
             429 => counts.add(Count::TooMany, 1),
             _ => {}
         }
+        let is_success = self.status < 400;
+        // That there is no such object is an answer, too.
+        let is_answered = is_success || self.status == 404;
         let is_watch = self.operation.verb == "watch";
-        counts.add(Count::WatchesOpened, u64::from(is_watch));
-        counts.add(Count::Unversioned, u64::from(self.is_unversioned));
-        counts.add(Count::Lists, u64::from(self.starts_list));
+        counts.add(Count::WatchesOpened, u64::from(is_watch && is_success));
+        counts.add(
+            Count::Unversioned,
+            u64::from(self.is_unversioned && is_answered),
+        );
+        counts.add(Count::Lists, u64::from(self.starts_list && is_answered));
         counts.add(Count::Objects, self.objects);
         counts.add(Count::Bytes, self.bytes);
         counts.add(Count::Waited, micros(self.waited));
@@ -116,21 +148,10 @@ fn micros(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bill::table::SelectorClass;
 
     #[test]
     fn each_fact_is_counted_once() {
         let entry = Entry {
-            identity: Identity::User("u"),
-            user_agent: "",
-            operation: Operation {
-                verb: "list",
-                group: "",
-                resource: "pods",
-                selector: SelectorClass::None,
-            },
-            outcome: Outcome::Hit,
-            status: 200,
             is_unversioned: true,
             starts_list: true,
             objects: 10,
@@ -145,6 +166,7 @@ mod tests {
                 seats: 4,
                 cpu: Duration::from_micros(5),
             },
+            ..Entry::for_tests("list", "pods")
         };
         let expected = Counts::default()
             .with(Count::Requests, 1)
@@ -162,6 +184,37 @@ mod tests {
             .with(Count::SavedSeats, 4)
             .with(Count::SavedCpu, 5_000);
         assert_eq!(entry.counts(), expected);
+    }
+
+    #[test]
+    fn reads_that_are_refused_or_fail_are_no_reads_of_a_state_and_open_no_watch() {
+        for (status, is_answered, opens_watch) in [
+            (200, true, true),
+            (404, true, false),
+            (401, false, false),
+            (403, false, false),
+            (410, false, false),
+            (429, false, false),
+            (499, false, false),
+            (503, false, false),
+        ] {
+            let entry = Entry {
+                status,
+                is_unversioned: true,
+                starts_list: true,
+                ..Entry::for_tests("watch", "pods")
+            };
+            let counts = entry.counts();
+            for (count, expected) in [
+                (Count::Requests, true),
+                (Count::Unversioned, is_answered),
+                (Count::Lists, is_answered),
+                (Count::WatchesOpened, opens_watch),
+            ] {
+                let found = counts.get(count);
+                assert_eq!(found, u64::from(expected), "{count:?}, {status}");
+            }
+        }
     }
 
     #[test]
@@ -187,24 +240,9 @@ mod tests {
             (Outcome::Unanswered, 499, &[]),
         ] {
             let entry = Entry {
-                identity: Identity::User("u"),
-                user_agent: "",
-                operation: Operation {
-                    verb: "get",
-                    group: "",
-                    resource: "",
-                    selector: SelectorClass::None,
-                },
                 outcome,
                 status,
-                is_unversioned: false,
-                starts_list: false,
-                objects: 0,
-                bytes: 0,
-                waited: Duration::ZERO,
-                was_stalled: false,
-                cpu: Duration::ZERO,
-                saved: Cost::default(),
+                ..Entry::for_tests("get", "pods")
             };
             let mut expected = Counts::default().with(Count::Requests, 1);
             counted.iter().for_each(|count| expected.add(*count, 1));

@@ -16,6 +16,7 @@ mod usage;
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub use open::{Behind, OpenAnswer, Progress, SHORT_WATCH};
 use open::{Open, SLOW_AFTER};
 pub use operation::{Conditions, Operation, OperationName, SelectorClass};
 use parking_lot::Mutex;
-use shard::{Asked, ClientRow, Shard};
+use shard::{Asked, ClientRow, Shard, SlowClients};
 use tokio::time::Instant;
 pub use usage::{ClientUsage, OperationUsage, Slow};
 
@@ -40,11 +41,18 @@ const MAX_ROWS: usize = 64;
 /// The fewest rows of clients in a shard, however little memory there is.
 const MIN_ROWS: usize = 4;
 
+/// The most open answers that are counted before the lock of their shard is released, so that
+/// requests do not wait for all of them.
+const ANSWERS_PER_LOCK: usize = 256;
+
 /// The rows of the bill, and the open answers.
 pub(super) struct Table {
     started: Instant,
     hasher: RandomState,
     shards: Vec<Mutex<Shard>>,
+    /// Is held while open answers are counted. Two threads that count them at the same time would
+    /// both add to the numbers of open answers.
+    settling: Mutex<()>,
 }
 
 /// An open answer in the bill. Dropping it counts what is left, and the end. It must be dropped
@@ -67,6 +75,7 @@ impl Table {
             started,
             hasher: RandomState::new(),
             shards: shards.collect(),
+            settling: Mutex::new(()),
         }
     }
 
@@ -111,21 +120,21 @@ impl Table {
 
     /// Counts what open answers have delivered since they were asked last.
     pub(super) fn settle(&self, now: Instant) {
+        let _settling = self.settling.lock();
         for shard in &self.shards {
-            let asked = ask(shard, None);
-            shard.lock().settle(&asked, self.age(now));
+            settle(shard, None, self.age(now));
         }
     }
 
     /// Returns what each client has used that has a row or a slow answer, and the counts of clients
     /// without a row.
     pub(super) fn read(&self, now: Instant) -> (Vec<ClientUsage>, Counts) {
+        let _settling = self.settling.lock();
         let at = self.age(now);
         let (mut usages, mut other) = (Vec::new(), Counts::default());
         for shard in &self.shards {
-            let asked = ask(shard, Some(now));
-            let mut shard = shard.lock();
-            let mut slow = shard.settle(&asked, at);
+            let mut slow = settle(shard, Some(now), at);
+            let shard = shard.lock();
             usages.extend(shard.usages(&mut slow, at));
             other += shard.other();
             // Clients whose rows have given way to others.
@@ -222,14 +231,28 @@ fn add<'a>(
     row
 }
 
-/// Asks the open answers of a shard what they have delivered, and how far they are behind at `now`,
-/// without the lock of the shard.
-fn ask(shard: &Mutex<Shard>, now: Option<Instant>) -> Vec<Asked> {
+/// Counts what the open answers of a shard have delivered, and returns those that are behind at
+/// `now`. Holds the lock of the shard for [`ANSWERS_PER_LOCK`] answers at a time.
+fn settle(shard: &Mutex<Shard>, now: Option<Instant>, at: Duration) -> SlowClients {
+    let mut slow = SlowClients::new();
+    let end = shard.lock().begin_settling();
+    for first in (0..end).step_by(ANSWERS_PER_LOCK) {
+        let asked = ask(shard, first..first + ANSWERS_PER_LOCK, now);
+        shard.lock().settle(&asked, &mut slow, at);
+    }
+    slow
+}
+
+/// Asks the open answers with these keys what they have delivered, and how far they are behind at
+/// `now`, without the lock of the shard.
+fn ask(shard: &Mutex<Shard>, keys: Range<usize>, now: Option<Instant>) -> Vec<Asked> {
     let answers: Vec<_> = {
         let shard = shard.lock();
-        let open = shard.open.iter();
-        open.map(|(key, open)| (key, Arc::clone(&open.answer)))
-            .collect()
+        let answers = keys.filter_map(|key| {
+            let open = shard.open.get(key)?;
+            Some((key, Arc::clone(&open.answer)))
+        });
+        answers.collect()
     };
     let asked = answers.into_iter().map(|(key, answer)| {
         let behind = now.and_then(|now| answer.behind(now));

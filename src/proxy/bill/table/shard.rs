@@ -132,17 +132,26 @@ impl Shard {
         row
     }
 
-    /// Counts what open answers have delivered, and how many each client has. Returns those that are
-    /// behind. Answers that have ended since they were asked are skipped: their end has counted
-    /// everything.
-    pub(super) fn settle(&mut self, asked: &[Asked], at: Duration) -> SlowClients {
+    /// Sets the numbers of open answers to 0, so that calls of [`Shard::settle`] can count them.
+    /// Returns a number that is larger than the key of each open answer.
+    pub(super) fn begin_settling(&mut self) -> usize {
+        if self.open.len() < self.open.capacity() / 4 {
+            // The keys of open answers stay, so a new one may keep much of the capacity.
+            self.open.shrink_to_fit();
+        }
         for row in self.clients.values_mut() {
             row.open = 0;
             for operation in row.operations.values_mut() {
                 operation.open = 0;
             }
         }
-        let mut slow = SlowClients::new();
+        self.open.capacity()
+    }
+
+    /// Counts what open answers have delivered, and how many each client has. Adds those that are
+    /// behind to `slow`. Answers that have ended since they were asked are skipped: their end has
+    /// counted everything.
+    pub(super) fn settle(&mut self, asked: &[Asked], slow: &mut SlowClients, at: Duration) {
         for asked in asked {
             let Some(open) = self.open.get_mut(asked.key) else {
                 continue;
@@ -154,7 +163,7 @@ impl Shard {
             let (client, operation) = (Arc::clone(&open.client), Arc::clone(&open.operation));
             let (keys, is_watch) = (open.keys(), open.operation.verb == "watch");
             if let Some(behind) = asked.behind {
-                note_slow(&mut slow, &client, &operation, behind);
+                note_slow(slow, &client, &operation, behind);
             }
             if !counts.is_zero() {
                 self.add(keys, || client, || operation, &counts, at);
@@ -163,11 +172,6 @@ impl Shard {
                 row.note_open(keys.operation, is_watch);
             }
         }
-        if self.open.len() < self.open.capacity() / 4 {
-            // The keys of open answers stay, so a new one may keep much of the capacity.
-            self.open.shrink_to_fit();
-        }
-        slow
     }
 
     /// Returns what each client with a row has used, and moves its slow answers out of `slow`.

@@ -8,28 +8,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::bill::estimate::Cost;
 
 fn entry<'a>(user: &'a str, verb: &'static str, resource: &'a str) -> Entry<'a> {
     Entry {
         identity: Identity::User(user),
-        user_agent: "program/v1.2.3 (linux/amd64)",
-        operation: Operation {
-            verb,
-            group: "",
-            resource,
-            selector: SelectorClass::None,
-        },
-        outcome: Outcome::Hit,
-        status: 200,
-        is_unversioned: false,
-        starts_list: false,
-        objects: 0,
-        bytes: 0,
-        waited: Duration::ZERO,
-        was_stalled: false,
-        cpu: Duration::ZERO,
-        saved: Cost::default(),
+        ..Entry::for_tests(verb, resource)
     }
 }
 
@@ -59,6 +42,18 @@ fn sum(table: &Table, now: Instant) -> Counts {
         sum += &usage.total;
     }
     sum
+}
+
+/// Returns the user, the program and the requests of each client, sorted.
+fn requests_of(usages: &[ClientUsage]) -> Vec<(&str, &str, u64)> {
+    let clients = usages.iter().map(|usage| {
+        let client = &usage.client;
+        let requests = usage.total.get(Count::Requests);
+        (client.user.as_str(), client.user_agent.as_str(), requests)
+    });
+    let mut clients: Vec<_> = clients.collect();
+    clients.sort_unstable();
+    clients
 }
 
 proptest! {
@@ -121,17 +116,8 @@ fn a_client_is_a_user_with_a_program() {
         table.record(&entry, start);
     }
     let (usages, _) = table.read(start);
-    let mut found: Vec<_> = usages
-        .iter()
-        .map(|usage| {
-            let client = &usage.client;
-            let requests = usage.total.get(Count::Requests);
-            (client.user.as_str(), client.user_agent.as_str(), requests)
-        })
-        .collect();
-    found.sort_unstable();
     assert_eq!(
-        found,
+        requests_of(&usages),
         [
             ("", "", 1),
             ("a", "curl/8.5", 1),
@@ -168,22 +154,13 @@ fn names_of_programs_do_not_take_the_rows_of_other_users() {
     }
     let (usages, other) = table.read(start);
     assert!(other.is_zero());
-    let mut found: Vec<_> = usages
-        .iter()
-        .map(|usage| {
-            let client = &usage.client;
-            let requests = usage.total.get(Count::Requests);
-            (client.user.as_str(), client.user_agent.as_str(), requests)
-        })
-        .collect();
-    found.sort_unstable();
     let own: Vec<_> = (0..8)
         .map(|number| format!("program-{number}/1.0"))
         .collect();
     let mut expected = vec![("", "", 1_000), ("many", "(other programs)", 992)];
     expected.extend(own.iter().map(|program| ("many", program.as_str(), 1)));
     expected.extend(["user-0", "user-1", "user-2"].map(|user| (user, "program/v1.2", 1)));
-    assert_eq!(found, expected);
+    assert_eq!(requests_of(&usages), expected);
 }
 
 #[test]
@@ -328,6 +305,29 @@ fn rows_fit_into_the_memory_that_they_are_given() {
         let is_full = table.read(start).0.len() == SHARDS * MAX_ROWS;
         assert!(is_full || bytes >= budget / 2, "{bytes} of {budget}");
     }
+}
+
+#[test]
+fn open_answers_are_counted_once_while_another_thread_counts_them() {
+    const WATCHES: u64 = 2_000;
+    let start = Instant::now();
+    let table = Arc::new(Table::new(1 << 24, start));
+    let answer: Arc<dyn OpenAnswer> = Arc::new(Delivered::default());
+    let watch = entry("a", "watch", "pods");
+    let open = |_| table.open(&watch, Arc::clone(&answer), None, start);
+    let handles: Vec<_> = (0..WATCHES).map(open).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..50 {
+                table.settle(start);
+            }
+        });
+        for _ in 0..50 {
+            let (usages, _) = table.read(start);
+            assert_eq!(usages[0].open_watches, WATCHES);
+        }
+    });
+    drop(handles);
 }
 
 #[test]

@@ -225,10 +225,10 @@ fn right_for(path: &str, is_verbose: bool) -> Option<&'static str> {
     }
 }
 
-/// Returns why the listener with these rules has no answer for `path`, whoever asks. `None` if it
-/// has one. A listener beyond loopback without authenticated callers lets everyone read the metrics
-/// and details, but not the admin API, which also shows clients and settings. Only a loopback
-/// listener explains requests that kubefan answers with its own rights.
+/// Returns why a listener with these rules refuses `path` to every caller; `None` if it does not.
+/// A listener beyond loopback without authenticated callers lets everyone read the metrics and
+/// details, but not the admin API, which also shows clients and settings. Only a loopback listener
+/// explains requests that kubefan answers with its own rights.
 fn closed_because(
     rules: WebPageRules,
     path: &str,

@@ -1,4 +1,4 @@
-//! Who asks, as whom, and how often.
+//! The caller that asks, and the user that it asks about; a limit of each caller's questions.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const USERS: usize = 1_000;
 /// Stands for credentials that are not read.
 const UNREAD: HeaderValue = HeaderValue::from_static("Bearer unread");
 
-/// Who has asked lately. `None` is the only user if callers are not authenticated.
+/// Counts the questions of each user. `None` is the only user if callers are not authenticated.
 pub(super) struct Askers {
     buckets: Mutex<Generations<Option<UserKey>, TokenBucket>>,
 }

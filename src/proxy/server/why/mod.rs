@@ -7,7 +7,7 @@
 //! ```text
 //! module        what it does
 //! question      reads the question: a request, and perhaps the user that sends it
-//! asker         finds out who asks, and limits how often
+//! asker         authenticates the caller that asks, and limits its rate
 //! stages        takes the request through the stages
 //! explanation   the answer
 //! ```

@@ -418,7 +418,7 @@ async fn the_command_explains_the_requests_of_kubectl() {
         .split("\n\n")
         .find(|block| block.starts_with(&format!("GET {path}/there\n")));
     let block = block.unwrap_or_else(|| panic!("no block of the object: {text}"));
-    assert!(block.contains("what would change it:"), "{block}");
+    assert!(block.contains("what to do:"), "{block}");
     // Without a path, standard input is read, too.
     let json = run(&["--json"], Some(open()));
     let lines = json.lines().map(serde_json::from_str::<Value>);
