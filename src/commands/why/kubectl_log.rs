@@ -161,7 +161,7 @@ I1128 09:58:38.047200   26127 round_trippers.go:527] \"Request\" verb=\"DELETE\"
 
     /// What kubectl 1.31 writes.
     const PLAIN: &str = "\
-I0101 10:00:00.000001    4711 loader.go:395] Config loaded from file:  /root/.kube/config
+I0101 10:00:00.000001    4711 loader.go:395] Config loaded from file:  /home/user/.kube/config
 I0101 10:00:00.000002    4711 round_trippers.go:463] GET https://[::1]:6443/api/v1/namespaces/default/pods?limit=500
 I0101 10:00:00.000003    4711 round_trippers.go:469] Request Headers:
 I0101 10:00:00.000004    4711 round_trippers.go:473]     Accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json
