@@ -21,7 +21,7 @@ pub(super) const HELP: [&str; 19] = [
     "           that the API server was saved since the client is known",
     "advice     what clients do that costs much, and what to do about it",
     "",
-    "Users are numbers without the right to get /admin/v1/users.",
+    "Without the right to get /admin/v1/users, numbers are shown for users.",
     "Any key goes back.",
 ];
 

@@ -141,7 +141,7 @@ pub struct Numbers {
     pub watches_ended: u64,
     /// Watches that ended within 5 s.
     pub short_watches: u64,
-    /// Seconds for which requests waited for a cache, a proof or a place in a queue.
+    /// Seconds for which requests waited for a right, a cache or a proof.
     pub waited_seconds: f64,
     /// Answers with 401.
     pub unauthorized: u64,

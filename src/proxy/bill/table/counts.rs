@@ -43,7 +43,7 @@ pub enum Count {
     WatchesEnded,
     /// Watches that ended within [`SHORT_WATCH`](super::SHORT_WATCH) after their start.
     ShortWatches,
-    /// Microseconds for which requests waited: for a cache, a proof, or a place in a queue.
+    /// Microseconds for which requests waited for a right, a cache or a proof.
     Waited,
     /// Answers with 401.
     Unauthorized,

@@ -30,7 +30,7 @@ pub struct Entry<'a> {
     ///
     /// [`OpenAnswer`]: super::OpenAnswer
     pub bytes: u64,
-    /// How long the request waited: for a cache, a proof, or a place in a queue.
+    /// How long the request waited for a right, a cache and a proof.
     pub waited: Duration,
     /// True if the answer was broken off because the client read too slowly.
     pub was_stalled: bool,

@@ -74,8 +74,10 @@ async fn json_is_a_line_for_each_snapshot() {
     let kubefan = Kubefan::start(shared(), &["--resource", "namespaces"]).await;
     let mut command = Command::new(binary());
     command.args(["top", "--json", "--admin-url", kubefan.admin_url()]);
-    let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    command.stdout(Stdio::piped());
+    let mut process = Process::start(&mut command, None);
+    let stdout = process.child().stdout.take().expect("it is piped");
+    let mut lines = BufReader::new(stdout).lines();
     let mut time = || {
         let line = lines.next().expect("a line").expect("UTF-8");
         has_the_namespaces(&line);
@@ -83,8 +85,6 @@ async fn json_is_a_line_for_each_snapshot() {
         json["time"].as_str().expect("a time").to_owned()
     };
     let (first, second) = (time(), time());
-    child.kill().expect("a running child");
-    child.wait().expect("a child");
     assert!(first < second, "{first} {second}");
 }
 
