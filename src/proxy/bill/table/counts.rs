@@ -123,8 +123,8 @@ impl Counts {
     }
 
     /// Returns how much the counts weigh when it is decided which rows are kept. One request weighs
-    /// 1; bytes are converted to requests. CPU time weighs nothing: one sample is counted 64 times, so
-    /// chance would decide.
+    /// 1; bytes are converted to requests. CPU time weighs nothing: one sample counts for many polls,
+    /// so chance would decide.
     pub(super) fn weight(&self) -> f64 {
         self.get(Count::Requests) as f64 + self.get(Count::Bytes) as f64 / BYTES_PER_REQUEST
     }
