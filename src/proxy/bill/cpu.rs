@@ -7,13 +7,9 @@
 use std::cell::Cell;
 use std::fs;
 use std::path::Path;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use pin_project_lite::pin_project;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// On average, one poll of this number is timed.
@@ -28,19 +24,6 @@ thread_local! {
 #[derive(Debug, Default)]
 pub struct CpuAccount {
     nanoseconds: AtomicU64,
-}
-
-pin_project! {
-    /// Runs a future, and charges its polls to an account. Cancel safe if the future is.
-    ///
-    /// It is no larger than the future and the account. The future of an `async` block would keep
-    /// the other future twice.
-    #[derive(Debug)]
-    pub struct Measured<F> {
-        #[pin]
-        future: F,
-        account: Arc<CpuAccount>,
-    }
 }
 
 // === impl CpuAccount ===
@@ -78,24 +61,6 @@ impl CpuAccount {
         let took = clock().saturating_sub(before);
         self.add(took.saturating_mul(POLLS_PER_SAMPLE));
         polled
-    }
-}
-
-// === impl Measured ===
-
-impl<F> Measured<F> {
-    /// Charges the polls of `future` to `account`.
-    pub fn new(future: F, account: Arc<CpuAccount>) -> Self {
-        Self { future, account }
-    }
-}
-
-impl<F: Future> Future for Measured<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        this.account.measure(|| this.future.poll(cx))
     }
 }
 
@@ -206,16 +171,6 @@ mod tests {
         let samples = f64::from(reads.get()) / 2.0;
         let expected = f64::from(polls) / f64::from(POLLS_PER_SAMPLE);
         assert!((samples / expected - 1.0).abs() < 0.3, "{samples}");
-    }
-
-    #[tokio::test]
-    async fn a_measured_future_has_its_output() {
-        let account = Arc::new(CpuAccount::default());
-        let future = async {
-            tokio::task::yield_now().await;
-            7
-        };
-        assert_eq!(Measured::new(future, account).await, 7);
     }
 
     #[test]

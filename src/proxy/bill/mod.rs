@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use advice::{Advice, AdviceKind, Context, advise};
-pub use cpu::{CpuAccount, Measured, process_time, serving_time};
+pub use cpu::{CpuAccount, process_time, serving_time};
 use kubefan_core::telemetry::Samples;
 pub use snapshot::{
     AdviceRow, ClientName, ClientRow, Column, CpuShares, ForwardedRow, LargestRow, Numbers,

@@ -57,9 +57,9 @@ impl ClientConnection {
     /// long work until the permit is dropped. Cancel safe: a request that was cancelled loses its
     /// place.
     ///
-    /// All requests of a connection run on one thread, and the thread's tasks take turns. So
-    /// without this limit, a connection with a thousand long reads would get a thousand turns for
-    /// each turn of another connection.
+    /// All requests of a connection run on one thread, and the thread's connections take turns. So
+    /// without this limit, each turn of a connection with a thousand long reads would do the work
+    /// of many of them.
     pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         // Fails only if the semaphore is closed, which it never is.
         self.shared.turns.acquire().await.ok()

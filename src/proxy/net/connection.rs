@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::iter::successors;
 use std::num::NonZeroU32;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
@@ -19,14 +19,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tower::{Service, ServiceExt};
 
 use crate::bill::CpuAccount;
-use crate::ledger::{Account, Buffers, Client};
+use crate::ledger::{Account, Client};
 use crate::net::config::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::net::input::paced_reads::PacedReads;
 use crate::net::input::received::{Received, RequestBody};
 use crate::net::input::resets::{PeerLimit, Unanswered};
-use crate::net::output::abort::{Answer, StreamExecutor};
+use crate::net::output::abort::Answer;
 use crate::net::output::answer_body::AnswerBody;
-use crate::net::output::coalesce::coalesce;
+use crate::net::output::coalesce::{CoalescedIo, Flusher, coalesce};
+use crate::net::output::streams::{InService, StreamExecutor, Streams};
 use crate::net::served_socket::{Meter, ServedSocket};
 use crate::net::{Abort, ClientConnection, ClientHandle, Config, Peer, Protocol, Transport};
 
@@ -70,15 +71,21 @@ struct Requests<S> {
     received: Received,
     /// The limit of resets, control frames and started requests; `None` over HTTP/1.1.
     limit: Option<Arc<PeerLimit>>,
-    streams: StreamExecutor,
+    /// The executor of the streams; `None` over HTTP/1.1.
+    streams: Option<StreamExecutor>,
     /// `None` if the CPU time is not measured.
     cpu: Option<Arc<CpuAccount>>,
 }
 
-/// What the task of a connection uses while it polls the connection.
-struct Driven {
+/// A connection of the HTTP library, with what ends it.
+struct Driven<C, S> {
+    connection: Pin<Box<C>>,
     account: Option<Arc<Account>>,
-    cpu: Option<Arc<CpuAccount>>,
+    /// True if the account wakes the connection.
+    is_registered: bool,
+    stop: Pin<Box<S>>,
+    /// Called when `stop` completes; `None` after that.
+    finish: Option<fn(Pin<&mut C>)>,
 }
 
 /// Serves the requests of a connection until the connection ends or is upgraded. With `account`,
@@ -118,7 +125,7 @@ where
     let socket = socket.metered(Meter::new(Arc::clone(&buffers), reads));
     let socket = socket.paced(limit.clone().map(PacedReads::new));
     let cpu = config.measures_cpu.then(Arc::<CpuAccount>::default);
-    let requests = Requests {
+    let mut requests = Requests {
         service,
         protocol,
         peer,
@@ -126,14 +133,17 @@ where
         account,
         received,
         limit,
-        streams: StreamExecutor::charging(cpu.clone()),
+        streams: None,
         cpu,
     };
     match protocol {
         Protocol::Http1 => requests.serve_http1(socket, &http1(config), stop),
         Protocol::Http2 => {
-            let builder = http2(config, requests.streams.clone());
-            requests.serve_http2(socket, &builder, buffers, stop)
+            let streams = Streams::new();
+            requests.streams = Some(streams.executor());
+            let builder = http2(config, streams.executor());
+            let (io, flusher) = coalesce(socket, buffers);
+            requests.serve_http2((io, flusher), &builder, streams, stop)
         }
     }
 }
@@ -156,49 +166,50 @@ impl<S> Requests<S> {
     where
         S: HttpService<B>,
     {
-        let (driven, is_upgraded) = (self.driven(), socket.is_upgraded());
+        let (account, cpu) = (self.account.clone(), self.cpu.clone());
+        let is_upgraded = socket.is_upgraded();
         let service = service_fn(move |request| self.answer::<B>(request));
         let connection = builder.serve_connection(TokioIo::new(socket), service);
-        let connection = Box::pin(connection.with_upgrades());
         let finish = http1::UpgradeableConnection::graceful_shutdown;
+        let mut driven = Driven::new(connection.with_upgrades(), account, stop, finish);
         Box::pin(async move {
-            let ended = drive(connection, driven, finish, stop, |_| Poll::Pending).await;
+            let ended = drive(cpu, |cx| driven.poll(cx)).await;
             is_upgraded.store(true, Ordering::Relaxed);
             ended
         })
     }
 
-    fn serve_http2<B: ResponseBody>(
+    fn serve_http2<B: ResponseBody, I: Transport + Send + 'static>(
         self,
-        socket: ServedSocket<impl Transport + Send + 'static>,
+        (io, flusher): (CoalescedIo<I>, Flusher<I>),
         builder: &http2::Builder<StreamExecutor>,
-        buffers: Arc<Buffers>,
+        mut streams: Streams,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> ConnectionFuture
     where
         S: HttpService<B>,
     {
-        let (io, flusher) = coalesce(socket, buffers);
-        let (driven, received) = (self.driven(), self.received.clone());
-        let limit = self.limit.clone();
+        let (account, cpu) = (self.account.clone(), self.cpu.clone());
+        let (limit, received) = (self.limit.clone(), self.received.clone());
         let service = service_fn(move |request| self.answer::<B>(request));
         let connection = builder.serve_connection(TokioIo::new(io), service);
         let finish = http2::Connection::graceful_shutdown;
-        let flush = move |cx: &mut Context<'_>| {
+        let mut driven = Driven::new(connection, account, stop, finish);
+        let flush = move |cx: &mut Context<'_>, more_follows| {
             if let Some(limit) = &limit {
                 limit.end_poll();
             }
             received.settle();
-            flusher.poll_flush(cx)
+            flusher.poll_flush(cx, more_follows)
         };
-        Box::pin(drive(Box::pin(connection), driven, finish, stop, flush))
-    }
-
-    fn driven(&self) -> Driven {
-        Driven {
-            account: self.account.clone(),
-            cpu: self.cpu.clone(),
-        }
+        Box::pin(async move {
+            let poll = |cx: &mut Context<'_>| streams.poll(cx, |cx| driven.poll(cx), &flush);
+            let ended = drive(cpu, poll).await;
+            // Closes the socket, before the streams take their time.
+            drop((driven, flush));
+            streams.end().await;
+            ended
+        })
     }
 
     /// Answers a request with the service, and measures the request and its answer until they end.
@@ -219,7 +230,7 @@ impl<S> Requests<S> {
         let unanswered = Unanswered(self.limit.clone());
         let shown = self.account.as_ref().and_then(|account| account.client());
         let shown = shown.map(Client::begin_request);
-        let answer = self.service.clone().oneshot(request);
+        let answer = InService::new(self.service.clone().oneshot(request));
         async move {
             let answer = answer.await?;
             // An upgraded connection may be aborted until it ends.
@@ -238,12 +249,12 @@ impl<S> Requests<S> {
     /// the state of the answer that the abort changes.
     fn client(&self) -> (ClientHandle, Option<Answer>) {
         let mut current = None;
-        let abort = self.account.as_ref().map(|account| match self.protocol {
-            Protocol::Http1 => {
+        let abort = self.account.as_ref().map(|account| match &self.streams {
+            None => {
                 let answer = current.insert(Answer::default()).clone();
                 Abort::of_answer(Arc::clone(account), answer)
             }
-            Protocol::Http2 => self.streams.abort_of_next(),
+            Some(streams) => Abort::of_stream(streams.next_stream()),
         });
         let client = ClientHandle {
             peer: self.peer.clone(),
@@ -256,45 +267,46 @@ impl<S> Requests<S> {
     }
 }
 
-/// Polls the connection to its end, and calls `flush` after each poll that was pending.
-async fn drive<C>(
-    mut connection: Pin<Box<C>>,
-    driven: Driven,
-    finish: impl FnOnce(Pin<&mut C>),
-    stop: impl Future<Output = ()>,
-    flush: impl Fn(&mut Context<'_>) -> Poll<io::Result<()>>,
-) -> Result<(), BoxError>
+impl<C, S> Driven<C, S>
 where
     C: Future<Output = Result<(), hyper::Error>>,
+    S: Future<Output = ()>,
 {
-    let Driven { account, cpu } = driven;
-    let mut stop = pin!(stop);
-    let mut finish = Some(finish);
-    let mut is_registered = false;
-    let mut poll = |cx: &mut Context<'_>| -> Poll<Result<(), BoxError>> {
-        if let Some(account) = &account
-            && account.poll_close(cx, &mut is_registered).is_ready()
+    fn new(connection: C, account: Option<Arc<Account>>, stop: S, finish: fn(Pin<&mut C>)) -> Self {
+        Self {
+            connection: Box::pin(connection),
+            account,
+            is_registered: false,
+            stop: Box::pin(stop),
+            finish: Some(finish),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        if let Some(account) = &self.account
+            && account.poll_close(cx, &mut self.is_registered).is_ready()
         {
             return Poll::Ready(Err(CLOSED_FOR_MEMORY.into()));
         }
         // Polled before `stop`, so that a request that has arrived is answered.
-        let mut polled = connection.as_mut().poll(cx);
+        let mut polled = self.connection.as_mut().poll(cx);
         if polled.is_pending()
-            && finish.is_some()
-            && stop.as_mut().poll(cx).is_ready()
-            && let Some(finish) = finish.take()
+            && self.finish.is_some()
+            && self.stop.as_mut().poll(cx).is_ready()
+            && let Some(finish) = self.finish.take()
         {
-            finish(connection.as_mut());
-            polled = connection.as_mut().poll(cx);
+            finish(self.connection.as_mut());
+            polled = self.connection.as_mut().poll(cx);
         }
-        if let Poll::Ready(ended) = polled {
-            return Poll::Ready(ended.map_err(BoxError::from));
-        }
-        match flush(cx) {
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            _ => Poll::Pending,
-        }
-    };
+        polled.map_err(BoxError::from)
+    }
+}
+
+/// Calls `poll` until the connection has ended, and charges the calls to `cpu`.
+async fn drive(
+    cpu: Option<Arc<CpuAccount>>,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<Result<(), BoxError>>,
+) -> Result<(), BoxError> {
     let ended = poll_fn(|cx| match &cpu {
         Some(cpu) => cpu.measure(|| poll(cx)),
         None => poll(cx),

@@ -1,7 +1,7 @@
 //! The threads that serve connections.
 //!
-//! Each thread runs a current-thread runtime. So all work of a connection stays on one core, its
-//! tasks run in the order of their wake-ups, and the output of its streams goes into one write.
+//! Each thread runs a current-thread runtime. So all work of a connection stays on one core, and its
+//! streams are woken on the thread that runs them.
 
 use std::future::Future;
 use std::num::NonZeroUsize;

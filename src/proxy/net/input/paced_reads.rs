@@ -3,9 +3,9 @@
 //!
 //! One read from the socket can bring hundreds of requests, and one poll of the connection reads
 //! until the socket is empty. A client that resets its streams at once can send any number of
-//! requests (RFC 9113 §5.1.2 does not count closed streams). Each request is a task, and the tasks
-//! of other connections wait for it. So a poll does not read any more after it has started some
-//! requests, and the socket of a peer that resets streams too fast is read later.
+//! requests (RFC 9113 §5.1.2 does not count closed streams). Each request takes time, and other
+//! connections wait for it. So a turn of a connection does not read any more after it has started
+//! some requests, and the socket of a peer that resets streams too fast is read later.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl PacedReads {
     /// Waits until the socket may be read.
     pub(in crate::net) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.limit.has_many_starts() {
-            // The next poll continues, after the tasks that are ready now.
+            // The next turn continues, after the tasks that are ready now.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -6,16 +6,14 @@
 //! the frames.
 
 use std::cell::Cell;
-use std::future::Future;
 use std::io;
 use std::io::IoSlice;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::task::yield_now;
 
 use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
@@ -45,8 +43,8 @@ struct Inner<I> {
     written: usize,
     /// The bytes that `io` has buffered since all output was last written.
     taken: usize,
-    /// True if the task has yielded since the first byte was gathered.
-    has_yielded: bool,
+    /// True if the write of the gathered bytes was put off.
+    is_put_off: bool,
     /// False if `io` may hold bytes that it has not flushed.
     is_flushed: bool,
 }
@@ -61,7 +59,7 @@ pub(in crate::net) fn coalesce<I>(io: I, buffers: Arc<Buffers>) -> (CoalescedIo<
         gathered: Vec::new(),
         written: 0,
         taken: 0,
-        has_yielded: false,
+        is_put_off: false,
         is_flushed: true,
     }));
     (CoalescedIo(Arc::clone(&inner)), Flusher(inner))
@@ -73,14 +71,19 @@ impl<I: Transport> Flusher<I> {
     /// Writes what the connection has written since the last call. The connection's task must call
     /// this after each poll of the connection that was pending. An error makes the connection
     /// unusable.
-    pub(in crate::net) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    ///
+    /// If the task is going to poll the connection again at once, because `more_follows`, a short
+    /// write is put off to the next call. It is put off only once: the poll may add nothing.
+    pub(in crate::net) fn poll_flush(
+        &self,
+        cx: &mut Context<'_>,
+        more_follows: bool,
+    ) -> Poll<io::Result<()>> {
         let mut inner = self.0.lock();
         let waiting = inner.gathered.len() + inner.taken;
-        if waiting > 0 && waiting < FLUSH_THRESHOLD && !inner.has_yielded {
-            // Yields once before the write, because other streams that the same event woke may add
-            // output.
-            inner.has_yielded = true;
-            return pin!(yield_now()).poll(cx).map(Ok);
+        if more_follows && waiting > 0 && waiting < FLUSH_THRESHOLD && !inner.is_put_off {
+            inner.is_put_off = true;
+            return Poll::Pending;
         }
         let drained = inner.poll_drain(cx);
         inner.publish();
@@ -183,7 +186,7 @@ impl<I: Transport> Inner<I> {
             self.is_flushed = true;
         }
         self.taken = 0;
-        self.has_yielded = false;
+        self.is_put_off = false;
         Poll::Ready(Ok(()))
     }
 }

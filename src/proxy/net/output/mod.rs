@@ -1,5 +1,6 @@
-//! The output of a connection, and the end of answers that a client does not take.
+//! The output of a connection: its streams, and the end of answers that a client does not take.
 
 pub(super) mod abort;
 pub(super) mod answer_body;
 pub(super) mod coalesce;
+pub(super) mod streams;

@@ -38,6 +38,7 @@ use crate::net::{
 
 mod limits;
 mod proxies;
+mod streams;
 
 type Chunks = mpsc::UnboundedReceiver<Result<Frame<Bytes>, Infallible>>;
 type TestBody = UnsyncBoxBody<Bytes, Infallible>;

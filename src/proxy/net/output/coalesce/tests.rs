@@ -1,5 +1,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Waker;
 
 use futures::poll;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -148,9 +150,15 @@ fn fake(script: impl IntoIterator<Item = Step>) -> (CoalescedIo<FakeIo>, Flusher
     )
 }
 
-/// Flushes as a connection's task does, which polls again after each wake.
 async fn flush<I: Transport>(flusher: &Flusher<I>) -> io::Result<()> {
-    poll_fn(|cx| flusher.poll_flush(cx)).await
+    poll_fn(|cx| flusher.poll_flush(cx, false)).await
+}
+
+/// Flushes before another poll of the connection, and returns true if nothing waits any more.
+fn flush_before_more<I: Transport>(flusher: &Flusher<I>) -> bool {
+    let mut cx = Context::from_waker(Waker::noop());
+    let flushed = flusher.poll_flush(&mut cx, true);
+    flushed.map(Result::unwrap).is_ready()
 }
 
 fn numbers(count: usize) -> Vec<u8> {
@@ -175,22 +183,28 @@ async fn many_frames_are_one_write() {
 }
 
 #[tokio::test]
-async fn other_tasks_run_before_a_small_write_and_an_empty_flush_writes_nothing() {
+async fn a_short_write_is_put_off_once_while_more_follows() {
     let (mut io, flusher) = fake([]);
-    flush(&flusher).await.unwrap();
+    assert!(flush_before_more(&flusher), "nothing to write");
     io.write_all(b"one").await.unwrap();
-    assert!(poll!(pin!(flush(&flusher))).is_pending());
+    assert!(!flush_before_more(&flusher));
     io.write_all(b"two").await.unwrap();
-    flush(&flusher).await.unwrap();
+    assert!(flush_before_more(&flusher), "put off twice");
     assert_eq!(flusher.0.lock().io.writes, [b"onetwo"]);
-    assert_eq!(flusher.0.lock().io.flushes, 1);
+    // The next output is put off again.
+    io.write_all(b"three").await.unwrap();
+    assert!(!flush_before_more(&flusher));
+    flush(&flusher).await.unwrap();
+    let inner = flusher.0.lock();
+    assert_eq!(inner.io.writes.concat(), b"onetwothree");
+    assert_eq!(inner.io.flushes, 2);
 }
 
 #[tokio::test]
-async fn large_output_is_written_without_yielding() {
+async fn large_output_is_written_although_more_follows() {
     let (mut io, flusher) = fake([]);
     io.write_all(&numbers(FLUSH_THRESHOLD)).await.unwrap();
-    assert!(poll!(pin!(flush(&flusher))).is_ready());
+    assert!(flush_before_more(&flusher));
     assert_eq!(flusher.0.lock().io.writes.len(), 1);
 }
 
@@ -272,7 +286,7 @@ async fn bytes_encrypted_in_pieces_are_one_write() {
     }
     assert_eq!(flusher.0.lock().io.takes, 9);
     assert_eq!(flusher.0.lock().io.socket.writes.len(), 0);
-    assert!(poll!(pin!(flush(&flusher))).is_pending(), "others first");
+    assert!(!flush_before_more(&flusher), "more follows");
     flush(&flusher).await.unwrap();
     let inner = flusher.0.lock();
     assert_eq!(inner.io.socket.writes.concat(), all);
