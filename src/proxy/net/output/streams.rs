@@ -100,7 +100,9 @@ thread_local! {
 ///
 /// Only there, a stream can ask to be polled again. hyper reserves capacity for each frame, and
 /// `h2` then wakes the stream, although hyper reads the capacity in the same poll. Without this
-/// distinction, each frame would cost another poll of the stream, which finds nothing.
+/// distinction, each frame would cost another poll of the stream, which finds nothing. Guarded by
+/// `an_event_costs_no_poll_that_finds_nothing`, and by `http2_carries_large_bodies_whole`, which
+/// would hang if hyper relied on such a wake.
 pub(in crate::net) fn in_service<T>(poll: impl FnOnce() -> T) -> T {
     let stream = IN_LIBRARY.replace(ptr::null());
     let polled = poll();

@@ -91,8 +91,11 @@ async fn a_panic_in_a_body_resets_its_stream_only() {
     })
     .await;
     for _ in 0..2 {
-        let panicked = soon(client.send_request(get("/panic"))).await.unwrap();
-        assert!(soon(panicked.into_body().collect()).await.is_err());
+        // The client may get the reset together with the head.
+        if let Ok(panicked) = soon(client.send_request(get("/panic"))).await {
+            let received = soon(panicked.into_body().collect()).await;
+            assert!(received.is_err(), "a clean end");
+        }
         let other = soon(client.send_request(get("/"))).await.unwrap();
         assert_eq!(soon(text_of(other)).await, "answer");
     }
