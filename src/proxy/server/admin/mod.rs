@@ -98,7 +98,7 @@ impl Admin {
             }
         });
         Self {
-            api: Api::new(startup.clone(), ledger, bill, shutdown.clone()),
+            api: Api::new(startup.clone(), ledger, bill, &registry, shutdown.clone()),
             startup,
             registry,
             scrapes: SharedRendering::new(),
