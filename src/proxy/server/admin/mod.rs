@@ -267,6 +267,12 @@ fn sample(informers: &InformerSet, samples: &mut Samples) {
         &[],
         f64::from(u8::from(informers.is_upstream_responding())),
     );
+    samples.counter(
+        "kubefan_upstream_credentials_refused_total",
+        "Requests with kubefan's own credentials that the API server answered with 401.",
+        &[],
+        informers.refused_credentials() as f64,
+    );
     informers.bridge_limits().sample(samples);
 }
 
