@@ -146,6 +146,8 @@ async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
         let metrics = caller.as_token(&scraper).get("/metrics").await.ok();
         let reviews = "kubefan_reviews_total{";
         assert!(metrics.to_string().contains(reviews), "{metrics}");
+        let end = "kubefan_serving_certificate_expiration_timestamp_seconds{listener=\"admin\"} ";
+        assert!(metrics.to_string().contains(end), "{metrics}");
         assert_eq!(caller.as_token(&scraper).get("/nosuch").await.status, 404);
         let memory = caller.as_token(&scraper).get("/admin/v1/memory").await;
         assert_eq!(memory.status, 200, "{flags:?}: {memory}");
