@@ -148,6 +148,10 @@ async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
         assert!(metrics.to_string().contains(reviews), "{metrics}");
         let end = "kubefan_serving_certificate_expiration_timestamp_seconds{listener=\"admin\"} ";
         assert!(metrics.to_string().contains(end), "{metrics}");
+        assert!(
+            metrics.to_string().contains("\nkubefan_ready 1\n"),
+            "{metrics}"
+        );
         assert_eq!(caller.as_token(&scraper).get("/nosuch").await.status, 404);
         let memory = caller.as_token(&scraper).get("/admin/v1/memory").await;
         assert_eq!(memory.status, 200, "{flags:?}: {memory}");
