@@ -3,6 +3,7 @@
 //! The crate is part of the program `kubefan` and of its tools. Any version may change it. Each
 //! room may use those above it:
 //!
+//! - [`text`]: numbers as texts for people.
 //! - [`limit`]: the limits for which a request gets 429.
 //! - [`ledger`]: the memory that is held for readers and callers.
 //! - [`bill`]: what each client uses, and what it saves the API server.
@@ -30,4 +31,5 @@ mod line_log;
 pub mod net;
 pub mod process;
 pub mod server;
+pub mod text;
 pub mod traces;

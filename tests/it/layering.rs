@@ -41,6 +41,7 @@ pub(crate) const CRATES: &[(&str, &[&str])] = &[
     (
         "proxy",
         &[
+            "text",
             "limit",
             "ledger",
             "bill",

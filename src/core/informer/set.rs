@@ -240,6 +240,12 @@ impl InformerSet {
         self.inner.client.is_responding()
     }
 
+    /// Returns how often the API server has refused kubefan's credentials; see
+    /// [`Client::refused_credentials`].
+    pub fn refused_credentials(&self) -> u64 {
+        self.inner.client.refused_credentials()
+    }
+
     /// Returns the last recoveries of all informers.
     pub fn recoveries(&self) -> &RecentRecoveries {
         &self.inner.recoveries

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -63,6 +64,8 @@ struct Inner {
     /// When the credentials were last reloaded after a 401. Locked during such a reload, so that
     /// all requests with the refused credentials share it.
     renewed_at: Arc<tokio::sync::Mutex<Option<Instant>>>,
+    /// Requests with kubefan's credentials that got 401.
+    refused_credentials: AtomicU64,
     /// The callers' credentials that the API server has accepted. Requests with these credentials
     /// may share connections.
     accepted: AcceptedCredentials,
@@ -118,6 +121,7 @@ impl Client {
             default_namespace: default_namespace.to_owned(),
             stacks: ArcSwap::from_pointee(stacks),
             renewed_at: Arc::default(),
+            refused_credentials: AtomicU64::new(0),
             accepted: AcceptedCredentials::default(),
             warnings: Warnings::default(),
             outage: Arc::default(),
@@ -218,6 +222,12 @@ impl Client {
     pub fn is_responding(&self) -> bool {
         let health = self.inner.stacks.load().health();
         health.is_none_or(|health| health.is_responding())
+    }
+
+    /// Returns how many requests with the kubeconfig's credentials were answered with 401. A read that
+    /// was sent again with reloaded credentials counts only if these were refused, too.
+    pub fn refused_credentials(&self) -> u64 {
+        self.inner.refused_credentials.load(Ordering::Relaxed)
     }
 
     /// Completes when a connection to the API server was opened since this method last completed.
@@ -453,7 +463,7 @@ impl Client {
     }
 
     /// Sends a request with kubefan's credentials. If the API server refuses the credentials,
-    /// reloads them, and repeats the request if it is a read.
+    /// reloads them, and repeats the request if it is a read. Counts the refusals that remain.
     async fn send_as_kubefan(
         self,
         request: Request<Body>,
@@ -462,21 +472,22 @@ impl Client {
         let is_refusable = !is_answered_by_backend(request.uri().path());
         let repeat = repeatable_copy(&request);
         let stacks = self.inner.stacks.load_full();
-        let response = self.inner.call(&stacks.kubefan, request).await?;
-        let Some(own) = &stacks.own else {
-            return Ok(response);
-        };
-        if response.status() != StatusCode::UNAUTHORIZED || !is_refusable {
-            return Ok(response);
+        let is_refused = |status: StatusCode| is_refusable && status == StatusCode::UNAUTHORIZED;
+        let mut response = self.inner.call(&stacks.kubefan, request).await?;
+        if is_refused(response.status())
+            && let Some(own) = &stacks.own
+            && self.renew(&stacks, own).await
+            && let Some(mut repeat) = repeat
+        {
+            repeat.extensions_mut().insert(pool);
+            let stacks = self.inner.stacks.load_full();
+            response = self.inner.call(&stacks.kubefan, repeat).await?;
         }
-        match (self.renew(&stacks, own).await, repeat) {
-            (true, Some(mut repeat)) => {
-                repeat.extensions_mut().insert(pool);
-                let stacks = self.inner.stacks.load_full();
-                self.inner.call(&stacks.kubefan, repeat).await
-            }
-            _ => Ok(response),
+        if is_refused(response.status()) {
+            let refused = &self.inner.refused_credentials;
+            refused.fetch_add(1, Ordering::Relaxed);
         }
+        Ok(response)
     }
 
     /// Returns the URI of a request: the server's URL, with the path and query

@@ -51,12 +51,14 @@ impl Files {
                 traces: None,
                 bill: None,
             };
-            Ok(Self {
+            let files = Self {
                 certificate,
                 admin_certificate,
                 authorities: None,
                 logs,
-            })
+            };
+            files.sample_certificates(&registry);
+            Ok(files)
         });
         let mut files = read.await.context("cannot read the files")??;
         if let Some(sources) = config.authorities.clone()
@@ -83,6 +85,35 @@ impl Files {
             self.logs.traces = Some(traces.context("--tracing-endpoint")?);
         }
         Ok(())
+    }
+
+    /// Shows the ends of the certificates in `registry`.
+    fn sample_certificates(&self, registry: &Registry) {
+        let certificates = [
+            ("clients", &self.certificate),
+            ("admin", &self.admin_certificate),
+        ];
+        let acceptors = certificates
+            .into_iter()
+            .filter_map(|(listener, certificate)| {
+                let certificate = certificate.as_ref()?;
+                Some((listener, certificate.acceptor.clone()))
+            });
+        let acceptors: Vec<_> = acceptors.collect();
+        registry.on_scrape(move |samples| {
+            for (listener, acceptor) in &acceptors {
+                let Some(end) = acceptor.valid_until() else {
+                    continue;
+                };
+                samples.gauge(
+                    "kubefan_serving_certificate_expiration_timestamp_seconds",
+                    "End of the certificate that a listener serves, since 1970; of the first one \
+                     that ends in its chain.",
+                    &[("listener", *listener)],
+                    end as f64,
+                );
+            }
+        });
     }
 
     /// Returns the TLS acceptors of the listeners that authenticate callers. These listeners may

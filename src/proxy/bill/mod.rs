@@ -23,18 +23,18 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub use advice::{Advice, AdviceKind, Context, advise};
+pub use advice::Context;
+use advice::advise;
 pub use cpu::{CpuAccount, process_time, serving_time};
 use kubefan_core::telemetry::Samples;
+use snapshot::Column;
 pub use snapshot::{
-    AdviceRow, ClientName, ClientRow, Column, CpuShares, ForwardedRow, LargestRow, Numbers,
-    OperationRow, Saved, SlowRow, Snapshot, SnapshotOptions,
+    AdviceRow, ClientRow, CpuShares, LargestRow, Numbers, Snapshot, SnapshotOptions,
 };
 use table::Table;
 pub use table::{
-    Behind, Client, ClientUsage, Conditions, Count, Counts, Entry, Identity, OpenAnswer,
-    OpenHandle, Operation, OperationName, OperationUsage, Outcome, Progress, SHORT_WATCH,
-    SelectorClass, Slow,
+    Behind, Conditions, Entry, Identity, OpenAnswer, OpenHandle, Operation, Outcome, Progress,
+    SelectorClass,
 };
 use tokio::time::Instant;
 

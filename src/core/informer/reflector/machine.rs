@@ -1,6 +1,8 @@
 //! The state machine of the reflector. Each step makes at most one call to upstream, or takes one
 //! watch frame.
 
+mod recovering;
+
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,17 +14,17 @@ use rand::{Rng, SeedableRng};
 
 use super::config::ReflectorConfig;
 use super::end::ReflectorEnd;
-use super::error::{Cause, Error};
+use super::error::Error;
 use super::failures::Failures;
 use super::metrics::{Activity, ReflectorMetrics, increment};
 use super::recovery;
-use super::recovery::{Action, Delay, Recovery, WatchListProgress};
+use super::recovery::{Action, WatchListProgress};
 use super::recovery_log::RecoveryLog;
 use super::session::{Session, WatchOutcome};
 use super::signals::RelistRequests;
 use super::watch_lists::{WatchListSupport, WatchLists};
 use crate::api::{Bookmark, EventType, Object, ResourceVersion, WatchEvent};
-use crate::cache::{EpochCause, Relist, ReplaceOutcome, WentBack, Writer};
+use crate::cache::{Relist, ReplaceOutcome, WentBack, Writer};
 use crate::concurrency::CoopBudget;
 use crate::informer::WireShape;
 use crate::informer::hooks::ResourceHooks;
@@ -336,12 +338,6 @@ impl<L: ListerWatcher> Machine<L> {
         (!self.config.expects_bookmarks).then_some(&self.metrics.watch_liveness)
     }
 
-    /// Breaks with the reflector's end if `error` is final; see [`Failures::break_if_final`].
-    fn break_if_final(&mut self, error: Error) -> ControlFlow<ReflectorEnd, Error> {
-        let is_ready = self.writer.applied().is_some();
-        self.failures.break_if_final(error, is_ready)
-    }
-
     /// Returns the result of the transform of `object`, or `object` and its `frame` if it is stored
     /// as it was received.
     fn transformed(&self, object: Object, frame: Option<Bytes>) -> (Object, Option<Bytes>) {
@@ -351,12 +347,6 @@ impl<L: ListerWatcher> Machine<L> {
                 .inspect_err(|_| increment(&self.metrics.transform_failures))
                 .map_or_else(|same| (same, frame), |object| (object, None)),
             _ => (object, frame),
-        }
-    }
-
-    fn failed(&self, during: &'static str, error: &Error) {
-        if let Some(hooks) = &self.hooks {
-            hooks.failed(during, error);
         }
     }
 
@@ -387,79 +377,6 @@ impl<L: ListerWatcher> Machine<L> {
             }
             recoveries.listed(replaced, objects);
         }
-    }
-
-    fn watch_list_failed(&mut self, error: Error, progress: WatchListProgress) -> Flow<L> {
-        let cause = error.cause();
-        if progress == WatchListProgress::Stream {
-            self.metrics.watch_ended(cause);
-        }
-        self.failed("watch-list", &error);
-        self.metrics.list_failed(&error);
-        let error = self.break_if_final(error)?;
-        let worked = self.watch_list_support == WatchListSupport::Supported;
-        if recovery::is_watch_list_unsupported(cause, progress, worked) {
-            tracing::info!(
-                cause = cause.name(),
-                "upstream has no watch-list, using lists"
-            );
-            self.watch_list_support = WatchListSupport::Unsupported;
-            self.watch_lists.failed(cause);
-        }
-        let recovery = recovery::after_watch_list(cause, progress);
-        self.recover(recovery, "watch-list", &error)
-    }
-
-    fn list_failed(&mut self, error: Error, is_first_page: bool) -> Flow<L> {
-        self.failed("list", &error);
-        self.metrics.list_failed(&error);
-        let error = self.break_if_final(error)?;
-        let recovery = recovery::after_list(error.cause(), is_first_page);
-        self.recover(recovery, "list", &error)
-    }
-
-    fn watch_failed(&mut self, error: Error, outcome: WatchOutcome) -> Flow<L> {
-        let cause = error.cause();
-        self.metrics.watch_ended(cause);
-        self.failed("watch", &error);
-        if let Some(on_early_end) = &self.on_early_end
-            && cause == Cause::EndOfStream
-            && !outcome.reached_deadline
-        {
-            on_early_end();
-        }
-        let error = self.break_if_final(error)?;
-        let recovery = self.failures.after_watch(cause, &outcome);
-        self.recover(recovery, "watch", &error)
-    }
-
-    fn recover(&mut self, recovery: Recovery, during: &str, error: &Error) -> Flow<L> {
-        if error.cause() == Cause::Decode {
-            increment(&self.metrics.decode_errors);
-        }
-        self.failures.report(recovery, during, error);
-        if let Some(recoveries) = &mut self.recoveries {
-            recoveries.failed(error);
-        }
-        if recovery.action == Action::NewEpoch {
-            // The content is wrong, so it is dropped before any wait.
-            increment(&self.metrics.epochs);
-            if let Some(recoveries) = &mut self.recoveries {
-                recoveries.epoch_began(self.writer.reader().watchers());
-            }
-            self.writer.new_epoch(EpochCause::WentBack);
-        }
-        ControlFlow::Continue(match recovery.delay {
-            Delay::AtOnce => self.enter(recovery.action),
-            Delay::BackOff => {
-                increment(&self.metrics.backoffs);
-                self.metrics.begin(Activity::Waiting);
-                State::BackingOff {
-                    delay: self.failures.next_delay(error),
-                    then: recovery.action,
-                }
-            }
-        })
     }
 
     fn enter(&mut self, action: Action) -> State<L::Events> {

@@ -19,8 +19,8 @@
 //!   of the cache, or the writer appends the difference to the event log.
 //! - **Watch.** Each event goes to the writer, which is owned by this task alone.
 //! - **Recovery.** `recovery.rs` is a set of pure functions: they map the cause of a failure to an
-//!   action and a delay. A broken watch is resumed, an expired watch is relisted, and retries wait
-//!   with a growing backoff.
+//!   action and a delay, which `machine/recovering.rs` carries out. A broken watch is resumed, an
+//!   expired watch is relisted, and retries wait with a growing backoff.
 //! - **Resume.** Before a watch is resumed, upstream must answer with a current version that is not
 //!   below the applied one (`a_watch_is_never_resumed_unproven`). A lower version means that etcd
 //!   was restored: the cache starts a new epoch at once, and serves nothing until the next list is

@@ -786,6 +786,7 @@ async fn a_read_with_refused_credentials_is_sent_again_with_reloaded_ones() {
     for response in join_all(responses).await {
         assert_eq!(response.expect("an answer").status(), 200);
     }
+    assert_eq!(client.refused_credentials(), 0);
 }
 
 #[tokio::test]
@@ -863,6 +864,7 @@ async fn credentials_are_not_reloaded_for_each_refusal_nor_for_those_of_backends
     assert_eq!(status(Identity::Kubefan, "/api").await, 401);
     rotating.write("new");
     assert_eq!(status(Identity::Kubefan, "/api").await, 401);
+    assert_eq!(client.refused_credentials(), 2);
 }
 
 #[test]

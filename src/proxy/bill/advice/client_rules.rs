@@ -1,9 +1,10 @@
 //! Rules that look at all operations of a client.
 
 use super::operation_rules::per_minute;
-use super::text::{bytes, duration, number, objects};
+use super::text::{duration, objects};
 use super::{Advice, AdviceKind};
 use crate::bill::table::{ClientUsage, Count, Counts, OperationUsage};
+use crate::text::{bytes, number};
 
 /// Watches per minute that end at once and are a loop.
 const REOPENED: u64 = 20;

@@ -60,7 +60,7 @@ pub struct Context {
 }
 
 /// Returns the advice for a client. The order is that of the operations, and then of the kinds.
-pub fn advise(usage: &ClientUsage, context: Context) -> Vec<Advice> {
+pub(super) fn advise(usage: &ClientUsage, context: Context) -> Vec<Advice> {
     let mut advice = Vec::new();
     for operation in &usage.operations {
         advice.extend(operation_rules::advise(usage, operation, context));

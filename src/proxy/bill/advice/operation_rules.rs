@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::text::{bytes, number, objects};
+use super::text::objects;
 use super::{Advice, AdviceKind, Context};
 use crate::bill::table::{ClientUsage, Count, Counts, OperationUsage, SelectorClass};
+use crate::text::{bytes, number};
 
 /// LISTs of the most recent state per minute that are a loop.
 const LIST_LOOP: u64 = 60;

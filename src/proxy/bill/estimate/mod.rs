@@ -10,7 +10,8 @@ mod seats;
 use std::time::Duration;
 
 pub use cpu::BodyFormat;
-pub use seats::{ListParameters, ListVersion, list_seats, watch_seats};
+pub use seats::{ListParameters, ListVersion};
+use seats::{list_seats, watch_seats};
 
 /// What reads cost an API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +76,7 @@ pub fn watch(minor: u32, parameters: &ListParameters, sends_initial_events: bool
 }
 
 /// Returns the cost of `events` events of a watch, which have `bytes` bytes together.
-pub fn events(events: u64, bytes: u64) -> Cost {
+pub(super) fn events(events: u64, bytes: u64) -> Cost {
     Cost {
         events,
         cpu: cpu::events(events, bytes),

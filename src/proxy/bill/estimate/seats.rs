@@ -137,13 +137,17 @@ impl ListParameters {
 }
 
 /// Returns the seats of a LIST at an API server of Kubernetes 1.`minor`.
-pub fn list_seats(minor: u32, parameters: &ListParameters) -> u64 {
+pub(super) fn list_seats(minor: u32, parameters: &ListParameters) -> u64 {
     parameters.seats(minor, parameters.is_from_etcd(minor))
 }
 
 /// Returns the seats of a WATCH at its start, at an API server of Kubernetes 1.`minor`. With
 /// `sends_initial_events`, its parameter `sendInitialEvents` is true.
-pub fn watch_seats(minor: u32, parameters: &ListParameters, sends_initial_events: bool) -> u64 {
+pub(super) fn watch_seats(
+    minor: u32,
+    parameters: &ListParameters,
+    sends_initial_events: bool,
+) -> u64 {
     let is_estimated = match minor {
         32 | 34 => sends_initial_events,
         35.. => {

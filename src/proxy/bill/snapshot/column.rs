@@ -5,7 +5,7 @@ use crate::bill::table::{ClientUsage, Count};
 /// A column by which clients are sorted. All but `open`, `slow` and `saved` are those of the last
 /// minute; equal ones are sorted by the counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Column {
+pub(in crate::bill) enum Column {
     /// Requests.
     #[default]
     Requests,
@@ -65,7 +65,7 @@ impl Column {
     ];
 
     /// Returns all columns, with their names.
-    pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
+    pub(in crate::bill) fn all() -> impl Iterator<Item = (Self, &'static str)> {
         Self::ALL.into_iter()
     }
 

@@ -7,10 +7,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use column::Column;
-pub use rows::{
-    AdviceRow, ClientName, ClientRow, ForwardedRow, Numbers, OperationRow, Saved, SlowRow,
-};
+pub(super) use column::Column;
+pub use rows::{AdviceRow, ClientRow, Numbers};
 use schemars::JsonSchema;
 use serde::Serialize;
 

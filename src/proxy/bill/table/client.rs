@@ -22,18 +22,18 @@ const OTHER_PROGRAMS: &str = "(other programs)";
 
 /// A user with one of its programs. The bill has a row for each.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Client {
+pub(in crate::bill) struct Client {
     pub(super) key: u64,
     /// The hash of the user alone, or of the address.
     pub(super) user_key: u64,
     /// The name of the user; empty if it is not known.
-    pub user: String,
+    pub(in crate::bill) user: String,
     /// The address of a client whose user is not known.
-    pub address: Option<IpAddr>,
+    pub(in crate::bill) address: Option<IpAddr>,
     /// Product and version of the program, such as `kubectl/v1.37`; `(other programs)` for those of
     /// a user that have no rows of their own. Empty if the program sends no User-Agent, and if the
     /// user is not known: anyone can send any name.
-    pub user_agent: String,
+    pub(in crate::bill) user_agent: String,
 }
 
 /// The hashes of a user, of a client and of an operation.

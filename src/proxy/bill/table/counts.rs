@@ -14,7 +14,7 @@ const BYTES_PER_REQUEST: f64 = 16_384.0;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
+pub(in crate::bill) enum Count {
     /// Requests. Those of a WATCH are the watches that were opened.
     Requests,
     /// Requests that a cache answered.
@@ -41,7 +41,7 @@ pub enum Count {
     WatchesOpened,
     /// Watches that have ended.
     WatchesEnded,
-    /// Watches that ended within [`SHORT_WATCH`](super::SHORT_WATCH) after their start.
+    /// Watches that ended within [`SHORT_WATCH`](super::open::SHORT_WATCH) after their start.
     ShortWatches,
     /// Microseconds for which requests waited for a right, a cache or a proof.
     Waited,
@@ -71,7 +71,7 @@ pub enum Count {
 
 /// A number for each [`Count`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts([u64; Count::NUMBER]);
+pub(in crate::bill) struct Counts([u64; Count::NUMBER]);
 
 /// Counts in total, in the last minute and in the last ten minutes.
 #[derive(Clone, Debug, Default)]
@@ -100,25 +100,25 @@ impl Count {
 
 impl Counts {
     /// Returns one count.
-    pub fn get(&self, count: Count) -> u64 {
+    pub(in crate::bill) fn get(&self, count: Count) -> u64 {
         self.0[count as usize]
     }
 
     /// Adds `number` to one count.
-    pub fn add(&mut self, count: Count, number: u64) {
+    pub(in crate::bill) fn add(&mut self, count: Count, number: u64) {
         let sum = &mut self.0[count as usize];
         *sum = sum.saturating_add(number);
     }
 
     /// Returns the counts with `number` added to one of them.
     #[must_use]
-    pub fn with(mut self, count: Count, number: u64) -> Self {
+    pub(in crate::bill) fn with(mut self, count: Count, number: u64) -> Self {
         self.add(count, number);
         self
     }
 
     /// Returns true if all counts are 0.
-    pub fn is_zero(&self) -> bool {
+    pub(in crate::bill) fn is_zero(&self) -> bool {
         self.0.iter().all(|number| *number == 0)
     }
 

@@ -20,17 +20,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use client::{Client, Identity};
+pub(super) use client::Client;
+pub use client::Identity;
 use client::{Keys, product};
-pub use counts::{Count, Counts};
+pub(super) use counts::{Count, Counts};
 pub use entry::{Entry, Outcome};
-pub use open::{Behind, OpenAnswer, Progress, SHORT_WATCH};
+pub use open::{Behind, OpenAnswer, Progress};
 use open::{Open, SLOW_AFTER};
-pub use operation::{Conditions, Operation, OperationName, SelectorClass};
+pub(super) use operation::OperationName;
+pub use operation::{Conditions, Operation, SelectorClass};
 use parking_lot::Mutex;
 use shard::{Asked, ClientRow, Shard, SlowClients};
 use tokio::time::Instant;
-pub use usage::{ClientUsage, OperationUsage, Slow};
+pub(super) use usage::{ClientUsage, OperationUsage, Slow};
 
 use crate::bill::cpu::CpuAccount;
 

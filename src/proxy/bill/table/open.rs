@@ -13,7 +13,7 @@ use crate::bill::cpu::CpuAccount;
 use crate::bill::estimate;
 
 /// A watch that ended within this time is short: its client reopens it too often.
-pub const SHORT_WATCH: Duration = Duration::from_secs(5);
+pub(super) const SHORT_WATCH: Duration = Duration::from_secs(5);
 
 /// A reader that has been behind for less is busy, not slow.
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(5);

@@ -57,16 +57,16 @@ pub struct Operation<'a> {
 
 /// An [`Operation`] that owns its texts.
 #[derive(Debug, PartialEq, Eq)]
-pub struct OperationName {
+pub(in crate::bill) struct OperationName {
     pub(super) key: u64,
     /// The verb.
-    pub verb: &'static str,
+    pub(in crate::bill) verb: &'static str,
     /// The API group; empty for the core group.
-    pub group: String,
+    pub(in crate::bill) group: String,
     /// The plural of the resource; empty for none.
-    pub resource: String,
+    pub(in crate::bill) resource: String,
     /// How the objects are selected.
-    pub selector: SelectorClass,
+    pub(in crate::bill) selector: SelectorClass,
 }
 
 // === impl SelectorClass, OperationName ===
@@ -100,12 +100,12 @@ impl OperationName {
     }
 
     /// Returns true if both operations are on one resource.
-    pub fn is_on_resource_of(&self, other: &Self) -> bool {
+    pub(in crate::bill) fn is_on_resource_of(&self, other: &Self) -> bool {
         self.group == other.group && self.resource == other.resource
     }
 
     /// Returns the name of the resource with its group, as in `deployments.apps`.
-    pub fn group_resource(&self) -> String {
+    pub(in crate::bill) fn group_resource(&self) -> String {
         match self.group.as_str() {
             "" => self.resource.clone(),
             group => format!("{}.{group}", self.resource),

@@ -10,53 +10,53 @@ use super::operation::OperationName;
 
 /// What one client has used.
 #[derive(Clone, Debug)]
-pub struct ClientUsage {
+pub(in crate::bill) struct ClientUsage {
     /// The client.
-    pub client: Arc<Client>,
+    pub(in crate::bill) client: Arc<Client>,
     /// How long the bill has had a row of the client. The counts are those of this time.
-    pub age: Duration,
+    pub(in crate::bill) age: Duration,
     /// The operations of the client. There is a limit of their number.
-    pub operations: Vec<OperationUsage>,
+    pub(in crate::bill) operations: Vec<OperationUsage>,
     /// True if the client had further operations, whose rows gave way to these.
-    pub has_other_operations: bool,
+    pub(in crate::bill) has_other_operations: bool,
     /// The counts of all operations since the row began.
-    pub total: Counts,
+    pub(in crate::bill) total: Counts,
     /// The counts of the last minute.
-    pub minute: Counts,
+    pub(in crate::bill) minute: Counts,
     /// The counts of the last ten minutes.
-    pub ten_minutes: Counts,
+    pub(in crate::bill) ten_minutes: Counts,
     /// Watches that are open now.
-    pub open_watches: u64,
+    pub(in crate::bill) open_watches: u64,
     /// Why requests were forwarded: the metric label, and the number of requests.
-    pub reasons: Vec<(&'static str, u64)>,
+    pub(in crate::bill) reasons: Vec<(&'static str, u64)>,
     /// The client's answers that are behind; `None` if all are up to date.
-    pub slow: Option<Slow>,
+    pub(in crate::bill) slow: Option<Slow>,
 }
 
 /// What one operation of a client has used.
 #[derive(Clone, Debug)]
-pub struct OperationUsage {
+pub(in crate::bill) struct OperationUsage {
     /// The operation.
-    pub operation: Arc<OperationName>,
+    pub(in crate::bill) operation: Arc<OperationName>,
     /// Answers that are open now.
-    pub open: u64,
+    pub(in crate::bill) open: u64,
     /// The counts since the row began.
-    pub total: Counts,
+    pub(in crate::bill) total: Counts,
     /// The counts of the last minute.
-    pub minute: Counts,
+    pub(in crate::bill) minute: Counts,
     /// The counts of the last ten minutes.
-    pub ten_minutes: Counts,
+    pub(in crate::bill) ten_minutes: Counts,
 }
 
 /// Answers of a client that are behind.
 #[derive(Clone, Debug)]
-pub struct Slow {
+pub(in crate::bill) struct Slow {
     /// The number of these answers.
-    pub answers: u64,
+    pub(in crate::bill) answers: u64,
     /// The operation of the answer that has waited longest.
-    pub operation: Arc<OperationName>,
+    pub(in crate::bill) operation: Arc<OperationName>,
     /// How far this answer is behind.
-    pub behind: Behind,
+    pub(in crate::bill) behind: Behind,
 }
 
 // === impl Slow ===

@@ -14,11 +14,11 @@ const ACCEPTED: &str = "admin.insecureExposeToNetwork";
 /// A checked configuration of the admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminConfig {
-    /// Address for /livez, /readyz and /metrics.
+    /// Address for /livez, /readyz, /metrics, the admin API and its dashboard.
     pub listen: SocketAddr,
     /// Whether probes and scrapes connect with TLS, and the certificate that they get.
     pub tls: AdminTls,
-    /// How the callers of /metrics and /readyz?verbose are authenticated; `None` to answer all.
+    /// How callers are authenticated, but for /livez, /readyz and the page; `None` to answer all.
     pub access: Option<identity::Config>,
     /// True if programs on other machines can read the metrics without credentials. The operator
     /// has accepted this. The listener then has no admin API.

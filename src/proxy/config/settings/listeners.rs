@@ -70,9 +70,9 @@ pub(in crate::config) struct ListenTls {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(in crate::config) struct Admin {
-    /// Address for /livez, /readyz and /metrics. If it is not loopback, TLS is served, and /metrics
-    /// and /readyz?verbose need a caller that may get the path /metrics of the API server. Probes of
-    /// /livez and /readyz need no credentials.
+    /// Address for /livez, /readyz, /metrics, the admin API (/admin/v1/) and its dashboard. If it is
+    /// not loopback, TLS is served, and /metrics, /readyz?verbose and the admin API need a caller that
+    /// may get the path /metrics of the API server. Probes of /livez and /readyz need no credentials.
     #[schemars(extend(
         "x-flag" = "--admin-listen ADDRESS:PORT",
         "x-variable" = "KUBEFAN_ADMIN_LISTEN",

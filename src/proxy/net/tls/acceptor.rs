@@ -6,15 +6,14 @@ use std::{fmt, io};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
-use rustls::sign::SingleCertAndKey;
+use rustls::server::NoServerSessionStorage;
 use rustls::{DistinguishedName, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::net::tls::any_certificate::{AnyCertificate, proven};
-use crate::net::tls::files::{crypto_provider, read_server_certificate};
+use crate::net::tls::files::{ServedCertificate, crypto_provider, read_server_certificate};
 use crate::net::tls::throwaway::throwaway_server_certificate;
 use crate::net::transport::MAX_BUFFERED;
 use crate::net::{CertificateChain, Protocol, TlsFiles, Transport};
@@ -39,7 +38,7 @@ struct Shared {
 }
 
 struct Parts {
-    server: Arc<dyn ResolvesServerCert>,
+    server: ServedCertificate,
     /// The names of these authorities are sent to clients; `None` to request no certificates.
     client_authorities: Option<Vec<DistinguishedName>>,
 }
@@ -69,11 +68,11 @@ impl Acceptor {
     /// # Errors
     /// If a name is invalid, or no random key can be generated.
     pub fn with_throwaway_certificate(names: &[String]) -> anyhow::Result<Acceptor> {
-        let server = SingleCertAndKey::from(throwaway_server_certificate(names)?);
-        Ok(Self::with_certificate(Arc::new(server)))
+        let server = throwaway_server_certificate(names)?;
+        Ok(Self::with_certificate(server.into()))
     }
 
-    fn with_certificate(server: Arc<dyn ResolvesServerCert>) -> Acceptor {
+    fn with_certificate(server: ServedCertificate) -> Acceptor {
         let parts = Parts {
             server,
             client_authorities: None,
@@ -104,6 +103,12 @@ impl Acceptor {
         let server = read_server_certificate(files)?;
         self.shared.update(|parts| parts.server = server);
         Ok(())
+    }
+
+    /// Returns the last second, since 1970, in which the server's certificate and all others of its
+    /// chain are valid. Returns `None` if none of them can be parsed.
+    pub fn valid_until(&self) -> Option<i64> {
+        self.shared.parts.lock().server.valid_until
     }
 
     /// Asks clients for a certificate from now on, and sends the names of the accepted authorities;
@@ -169,11 +174,11 @@ impl Parts {
         let mut config = match &self.client_authorities {
             None => builder
                 .with_no_client_auth()
-                .with_cert_resolver(Arc::clone(&self.server)),
+                .with_cert_resolver(Arc::clone(&self.server.resolver)),
             Some(authorities) => {
                 let mut config = builder
                     .with_client_cert_verifier(Arc::new(AnyCertificate::new(authorities.clone())))
-                    .with_cert_resolver(Arc::clone(&self.server));
+                    .with_cert_resolver(Arc::clone(&self.server.resolver));
                 // A resumed session would restore a chain from before a reload.
                 config.session_storage = Arc::new(NoServerSessionStorage {});
                 config.send_tls13_tickets = 0;

@@ -1,7 +1,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use rcgen::{CertificateParams, KeyPair, SigningKey};
+use rcgen::{CertificateParams, KeyPair, SigningKey, date_time_ymd};
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
@@ -18,7 +18,7 @@ use x509_parser::prelude::FromDer;
 
 use super::acceptor::Accepted;
 use super::any_certificate::MAX_CHAIN;
-use super::files::{crypto_provider, read_certificates};
+use super::files::{ServedCertificate, crypto_provider, read_certificates};
 use super::*;
 use crate::net::tls::made::distinguished_name;
 
@@ -290,6 +290,24 @@ async fn sessions_are_resumed_only_if_no_certificates_are_requested() {
         }
         assert_eq!(is_resumed, !requests, "{version:?}");
     }
+}
+
+#[test]
+fn a_chain_is_valid_until_its_first_certificate_ends() {
+    let until = |year| {
+        let mut params = CertificateParams::default();
+        params.not_after = date_time_ymd(year, 1, 2);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        (certificate.der().clone(), key)
+    };
+    let unparsable = || CertificateDer::from(vec![1, 2, 3]);
+    let [(own, key), (issuer, other_key)] = [2031, 2030].map(until);
+    let served = ServedCertificate::from(certified(vec![own, issuer, unparsable()], key));
+    assert_eq!(served.valid_until, Some(1_893_542_400));
+    let served = ServedCertificate::from(certified(vec![unparsable()], other_key));
+    assert_eq!(served.valid_until, None);
 }
 
 #[tokio::test]

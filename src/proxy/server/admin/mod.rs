@@ -91,14 +91,24 @@ impl Admin {
         shutdown: Shutdown,
         web_pages: WebPageRules,
     ) -> Self {
-        let scraped = startup.clone();
+        let (scraped, draining) = (startup.clone(), shutdown.clone());
         registry.on_scrape(move |samples| {
-            if let Some(started) = scraped.started() {
-                sample(&started.server.inner.caches.informers, samples);
+            let started = scraped.started();
+            let informers = started.map(|started| &started.server.inner.caches.informers);
+            let is_serving = !draining.is_draining();
+            let is_ready = informers.is_some_and(|all| readiness::is_ready(all, is_serving));
+            samples.gauge(
+                "kubefan_ready",
+                "1 if /readyz succeeds, else 0.",
+                &[],
+                f64::from(u8::from(is_ready)),
+            );
+            if let Some(informers) = informers {
+                sample(informers, samples);
             }
         });
         Self {
-            api: Api::new(startup.clone(), ledger, bill, shutdown.clone()),
+            api: Api::new(startup.clone(), ledger, bill, &registry, shutdown.clone()),
             startup,
             registry,
             scrapes: SharedRendering::new(),
@@ -267,6 +277,12 @@ fn sample(informers: &InformerSet, samples: &mut Samples) {
         &[],
         f64::from(u8::from(informers.is_upstream_responding())),
     );
+    samples.counter(
+        "kubefan_upstream_credentials_refused_total",
+        "Requests with kubefan's own credentials that the API server answered with 401.",
+        &[],
+        informers.refused_credentials() as f64,
+    );
     informers.bridge_limits().sample(samples);
 }
 
@@ -398,6 +414,13 @@ mod tests {
                 assert_eq!(status, expected, "{path} {host}");
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn before_the_api_server_has_answered_kubefan_is_not_ready() {
+        let (_, metrics) = admin(WebPageRules::default()).registry.render();
+        let mut lines = metrics.lines();
+        assert!(lines.any(|line| line == "kubefan_ready 0"), "{metrics}");
     }
 
     #[tokio::test(start_paused = true)]

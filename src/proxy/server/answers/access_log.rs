@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::audit::{MAX_AUDIT_ID, MAX_USER_AGENT, micro_time, text, truncated};
+use super::line_text::{MAX_AUDIT_ID, MAX_USER_AGENT, header_text, micro_time, truncated};
 use super::outcome::UsedProof;
 use super::record::{Ended, Record};
 
@@ -69,7 +69,7 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
     let age = |proof: UsedProof| proof.age(head).map(|age| age.as_secs_f64());
     let line = Line {
         time: micro_time(arrival.time),
-        audit_id: truncated(text(Some(&arrival.audit_id)), MAX_AUDIT_ID),
+        audit_id: truncated(header_text(Some(&arrival.audit_id)), MAX_AUDIT_ID),
         trace_id: span.map(|span| format!("{:032x}", span.trace)),
         user: record.user().map(|user| user.name.as_str()),
         source_ip: arrival.peer.to_canonical(),
@@ -93,7 +93,7 @@ pub(super) fn line(record: &Record, ended: &Ended) -> String {
         bytes: ended.bytes,
         end: ended.end.name(),
         error: ended.end.error(),
-        user_agent: truncated(text(arrival.user_agent.as_ref()), MAX_USER_AGENT),
+        user_agent: truncated(header_text(arrival.user_agent.as_ref()), MAX_USER_AGENT),
     };
     let mut line = serde_json::to_string(&line).expect("a line is plain text");
     line.push('\n');

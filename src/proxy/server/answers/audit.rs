@@ -11,19 +11,13 @@ use http::uri::PathAndQuery;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::line_text::{MAX_AUDIT_ID, MAX_USER_AGENT, header_text, micro_time, truncated};
 use super::outcome::Outcome;
 use super::record::{Arrival, Record};
 use crate::identity::User;
 use crate::line_log::LineLog;
 use crate::server::request::Verb;
 
-/// Longest User-Agent, in bytes, that is written in full, as by the API server.
-pub(super) const MAX_USER_AGENT: usize = 1024;
-/// Longest audit ID, in bytes, that is written in full. An ID is usually a UUID, but clients can
-/// send any.
-pub(super) const MAX_AUDIT_ID: usize = 128;
-/// The text that the API server writes after the beginning of a longer User-Agent.
-const TRUNCATED: &str = "...TRUNCATED";
 /// The most source addresses in an event. Clients can send any number of addresses. An event has
 /// the last ones, because those are the addresses of proxies.
 const MAX_SOURCE_IPS: usize = 64;
@@ -90,7 +84,7 @@ pub(super) fn release_head(arrival: &mut Arrival) {
         arrival.uri = copy.into();
     }
     let cut = |value: &HeaderValue, most| {
-        let text = truncated(text(Some(value)), most).into_owned();
+        let text = truncated(header_text(Some(value)), most).into_owned();
         HeaderValue::try_from(text).expect("it is ASCII")
     };
     arrival.audit_id = cut(&arrival.audit_id, MAX_AUDIT_ID);
@@ -147,7 +141,7 @@ fn write(log: &LineLog, record: &Record, stage: &'static str) {
         kind: "Event",
         api_version: "audit.k8s.io/v1",
         level: "Metadata",
-        audit_id: truncated(text(Some(&arrival.audit_id)), MAX_AUDIT_ID),
+        audit_id: truncated(header_text(Some(&arrival.audit_id)), MAX_AUDIT_ID),
         stage,
         request_uri: arrival
             .uri
@@ -156,7 +150,7 @@ fn write(log: &LineLog, record: &Record, stage: &'static str) {
         verb: info.verb.as_str(),
         user: record.user().unwrap_or(&no_user),
         source_ips: source_ips(named, arrival.peer),
-        user_agent: truncated(text(arrival.user_agent.as_ref()), MAX_USER_AGENT),
+        user_agent: truncated(header_text(arrival.user_agent.as_ref()), MAX_USER_AGENT),
         object_ref: ObjectReference {
             resource: &info.resource,
             namespace: &info.namespace,
@@ -177,32 +171,12 @@ fn write(log: &LineLog, record: &Record, stage: &'static str) {
     log.append(line);
 }
 
-/// Shortens a text of more than `most` bytes as the API server shortens a User-Agent.
-pub(super) fn truncated(text: &str, most: usize) -> Cow<'_, str> {
-    if text.len() <= most {
-        return text.into();
-    }
-    let beginning = &text[..text.floor_char_boundary(most)];
-    format!("{beginning}{TRUNCATED}").into()
-}
-
-/// Returns `time` in the format of Kubernetes' `MicroTime`.
-pub(super) fn micro_time(time: Timestamp) -> String {
-    format!("{time:.6}")
-}
-
-/// Returns the text of a header; an empty one if there is none, or if it is not ASCII.
-pub(super) fn text(value: Option<&HeaderValue>) -> &str {
-    let text = value.and_then(|value| value.to_str().ok());
-    text.unwrap_or_default()
-}
-
 /// Returns the addresses from which the request came, as the API server finds them: first the
 /// addresses that proxies name, and then the address of the connection. Only the address of the
 /// connection is reliable. `X-Forwarded-For` may name several addresses, and `X-Real-Ip` one.
 fn source_ips([forwarded_for, real_ip]: [Option<&HeaderValue>; 2], peer: IpAddr) -> Vec<IpAddr> {
     let named = |value| {
-        let addresses = text(value).split(',');
+        let addresses = header_text(value).split(',');
         let addresses = addresses.filter_map(|address| address.trim().parse().ok());
         addresses.collect::<Vec<IpAddr>>()
     };
@@ -256,25 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_a_bounded_length() {
-        let usual = "a".repeat(MAX_USER_AGENT);
-        let most = usual.len();
-        assert_eq!(truncated(&usual, most), usual);
-        let cut = truncated(&format!("{usual}b"), most).into_owned();
-        assert_eq!(cut, format!("{usual}...TRUNCATED"));
-        assert_eq!(truncated(&cut, most), cut);
-        assert_eq!(truncated("aé", 2), "a...TRUNCATED");
+    fn an_event_has_the_last_addresses() {
         let forwarded = "192.0.2.1,".repeat(9_000);
         let forwarded = HeaderValue::try_from(forwarded).expect("a header value");
         let peer: IpAddr = "10.0.0.9".parse().expect("an address");
         let found = source_ips([Some(&forwarded), None], peer);
         assert_eq!((found.len(), found.last()), (MAX_SOURCE_IPS, Some(&peer)));
-    }
-
-    #[test]
-    fn times_have_microseconds() {
-        let text = micro_time(Timestamp::now());
-        assert_eq!(text.len(), "2026-01-01T00:00:00.000000Z".len(), "{text}");
-        assert!(text.ends_with('Z'), "{text}");
     }
 }

@@ -7,8 +7,8 @@ use kubefan_core::api::Query;
 use tokio::time::Instant;
 
 use super::answer::Waits;
-use super::audit::text;
 use super::cached_read::CachedRead;
+use super::line_text::header_text;
 use super::outcome::Outcome;
 use super::record::{Arrival, End, Ended, Record};
 use crate::bill;
@@ -37,7 +37,7 @@ pub(super) fn entry<'a>(record: &'a Record, ended: Option<&Ended>) -> Entry<'a> 
             Some(user) => Identity::User(&user.name),
             None => Identity::Address(arrival.peer),
         },
-        user_agent: text(arrival.user_agent.as_ref()),
+        user_agent: header_text(arrival.user_agent.as_ref()),
         operation: Operation {
             verb: arrival.info.verb.label(),
             group,

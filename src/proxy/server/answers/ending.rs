@@ -78,6 +78,11 @@ impl Ending {
         self.consumers.have_logs()
     }
 
+    /// Returns true if the bill gets the record.
+    pub(in crate::server) fn is_billed(&self) -> bool {
+        self.consumers.bill.is_some()
+    }
+
     /// Notes why the answer ends, unless another reason was noted before.
     pub(in crate::server) fn note(&self, end: End) {
         self.state.lock().end.get_or_insert(end);

@@ -10,6 +10,7 @@ pub(super) mod cached_read;
 pub(super) mod consumers;
 pub(super) mod ending;
 pub(super) mod held;
+mod line_text;
 pub(super) mod outcome;
 pub(super) mod record;
 pub(super) mod rescue;

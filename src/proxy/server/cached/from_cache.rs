@@ -157,7 +157,7 @@ impl Caches {
     }
 
     /// Adds to `answer`, which the cache of `informer` has made, what it would have cost the API
-    /// server. Does nothing if nothing wants the record of the request.
+    /// server. Does nothing without a bill, which alone needs that.
     fn with_cost(
         &self,
         exchange: &Exchange,
@@ -165,7 +165,8 @@ impl Caches {
         informer: &Informer,
         answer: Answer,
     ) -> Answer {
-        if exchange.ending.is_none() {
+        let ending = exchange.ending.as_ref();
+        if !ending.is_some_and(|ending| ending.is_billed()) {
             return answer;
         }
         let query = exchange.request.uri().query().unwrap_or_default();

@@ -2,6 +2,7 @@
 //! time.
 
 mod bookmarks;
+mod charges;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,6 +15,7 @@ use std::time::Duration;
 pub use bookmarks::without_jitter;
 use bookmarks::{Bookmarks, random_timeout};
 use bytes::Bytes;
+pub(super) use charges::FREE_FRAME;
 use futures_util::{Stream, stream};
 use http_body::Frame;
 use kubefan_core::api::{EventType, ResourceVersion, Status};
@@ -27,8 +29,7 @@ use tokio::time::{Instant, Sleep};
 use super::chunk_size::ChunkSize;
 use super::merged::MAX_MERGED;
 use super::{PolledFrame, merged};
-use crate::ledger;
-use crate::ledger::{Account, Charge, ListedWatch, MemoryKind, Registration, Short};
+use crate::ledger::{Account, Charge, ListedWatch, Registration};
 use crate::server::cached::collection::Collection;
 use crate::server::decide::WatchTerms;
 
@@ -36,9 +37,6 @@ use crate::server::decide::WatchTerms;
 const COUNT_BATCH: u64 = 64;
 /// Upper limit of `timeoutSeconds`: a year, because clocks can't represent arbitrarily late times.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Longest event of one watch, in bytes, that is not charged individually; bursts of such events
-/// are charged.
-pub(super) const FREE_FRAME: usize = 4 << 10;
 
 /// Streams the frames of a watch until the deadline, the end of the cache, or the process's drain.
 ///
@@ -239,40 +237,6 @@ impl WatchBody {
                 .then(|| self.bookmark_frame(at, true)),
             WatchItem::Expired(expired) => Some(expired_frame(&self.encoder, expired)),
         }
-    }
-
-    /// Returns `frame`, charged if it is large and no other client shares it. Returns `None` and
-    /// expires the watch if the ledger refuses the charge.
-    fn charged(&mut self, frame: Bytes) -> Option<Bytes> {
-        match self.charge(frame.len()) {
-            Ok(None) => Some(frame),
-            Ok(Some(charge)) => Some(ledger::charged(frame, charge)),
-            Err(_) => {
-                self.expire();
-                None
-            }
-        }
-    }
-
-    /// Charges the large frames that are left of a burst, like [`WatchBody::charged`]: they stay in
-    /// memory until the client reads on. Expires the watch if the ledger refuses the charge.
-    fn charge_leftover(&mut self) {
-        let is_large = |length: &usize| *length > FREE_FRAME;
-        let large = self.leftover.iter().map(Bytes::len).filter(is_large).sum();
-        match self.charge(large) {
-            Ok(charge) => self.leftover_charge = charge,
-            Err(_) => self.expire(),
-        }
-    }
-
-    /// Charges `length` bytes of frames if they are many and no other client shares them. Not
-    /// shared are initial events, and events that are encoded for each watch.
-    fn charge(&self, length: usize) -> Result<Option<Charge>, Short> {
-        let is_own = self.has_initial || !has_shared_frames(self.representation.view);
-        let account = self.account.as_ref();
-        let account = account.filter(|_| is_own && length > FREE_FRAME);
-        let charge = account.map(|account| account.charge(MemoryKind::Watch, length as u64));
-        charge.transpose()
     }
 
     /// Ends the watch with a 410, because there is no memory for its next event. The client must
@@ -490,16 +454,6 @@ impl http_body::Body for WatchBody {
 impl Drop for WatchBody {
     fn drop(&mut self) {
         self.count();
-    }
-}
-
-/// Returns true if all watches that send an event get the same frame. This is false for v1beta1
-/// metadata: almost no client uses it, so events store no frame for it. It is false for a Table:
-/// only its first row comes with the columns, and ages depend on the time.
-fn has_shared_frames(view: View) -> bool {
-    match view {
-        View::Whole | View::Metadata(MetaVersion::V1) => true,
-        View::Metadata(MetaVersion::V1Beta1) | View::Table(..) => false,
     }
 }
 

@@ -10,9 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::question::Question;
-use crate::identity::{
-    AccessControl, Caller, ImpersonatedUser, UserKey, add_impersonation, has_credentials,
-};
+use crate::identity::{Caller, ImpersonatedUser, UserKey, add_impersonation, has_credentials};
 use crate::limit::Limit;
 use crate::net::{ClientConnection, ClientHandle, Peer};
 use crate::server::request::Exchange;
@@ -66,10 +64,10 @@ impl Askers {
         let mut described = request.headers().clone();
         let end = (&client.connection, &client.peer);
         let caller = if access.authenticates() {
-            let caller = self.known_caller(access, end, headers, (described, user));
+            let caller = self.known_caller(server, end, headers, (described, user));
             timeout(limit, caller).await
         } else {
-            self.admit(None)?;
+            self.admit(server, None)?;
             if user.is_some() {
                 let problem = "kubefan does not authenticate callers, so there is one user";
                 return Err(Status::bad_request(format!("parameter as: {problem}")));
@@ -89,16 +87,17 @@ impl Askers {
     /// and `described` those of the request that it asks about.
     async fn known_caller(
         &self,
-        access: &AccessControl,
+        server: &Server,
         (connection, peer): (&ClientConnection, &Peer),
         mut own: HeaderMap,
         (described, user): (HeaderMap, Option<ImpersonatedUser>),
     ) -> Result<ExpectedCaller, Status> {
+        let access = &server.inner.caches.access;
         let mut claims = own.clone();
         let asking = access.caller(&mut own, connection, peer).await?;
         let known = asking.known().filter(|known| !known.user().is_anonymous());
         let known = known.ok_or_else(unauthorized)?;
-        self.admit(Some(known.name_key()))?;
+        self.admit(server, Some(known.name_key()))?;
         if let Some(user) = user {
             let acting = access.acting_as(known, &user).await?;
             return Ok(Ok(Caller::Known(acting)));
@@ -115,14 +114,19 @@ impl Askers {
     /// Counts a question of `user`.
     ///
     /// # Errors
-    /// A 429 if the user asks too often.
-    fn admit(&self, user: Option<UserKey>) -> Result<(), Status> {
+    /// A 429, which is also counted, if the user asks too often.
+    fn admit(&self, server: &Server, user: Option<UserKey>) -> Result<(), Status> {
+        let taken = self.take(user);
+        taken.map_err(|limit| server.inner.caches.shares.refuse(limit).status())
+    }
+
+    fn take(&self, user: Option<UserKey>) -> Result<(), Limit> {
         let now = Instant::now();
         let mut buckets = self.buckets.lock();
         let bucket = buckets.get(&user).copied();
         let mut bucket = bucket.unwrap_or_else(|| TokenBucket::new(INTERVAL, BURST));
         if !bucket.has_token(now) {
-            return Err(Limit::Questions.status());
+            return Err(Limit::Questions);
         }
         bucket.take(now);
         buckets.insert(user, bucket);
@@ -150,16 +154,15 @@ mod tests {
         ];
         for user in users {
             for _ in 0..BURST {
-                askers.admit(user).expect("a token");
+                askers.take(user).expect("a token");
             }
-            let refused = askers.admit(user).expect_err("no token");
-            assert_eq!(refused.code, 429);
-            assert!(refused.retry_after().is_some());
+            let refused = askers.take(user).expect_err("no token");
+            assert_eq!(refused, Limit::Questions);
         }
         tokio::time::advance(INTERVAL).await;
         for user in users {
-            askers.admit(user).expect("a token");
-            askers.admit(user).expect_err("no token");
+            askers.take(user).expect("a token");
+            askers.take(user).expect_err("no token");
         }
     }
 }

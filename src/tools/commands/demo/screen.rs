@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kubefan_proxy::text::{bytes, number};
+
 use crate::agents;
 use crate::app::Totals;
 use crate::config::DemoConfig;
@@ -182,27 +184,6 @@ fn count(count: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", number(count))
 }
 
-/// Formats a number with commas between its thousands.
-fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-fn bytes(bytes: u64) -> String {
-    match bytes {
-        ..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.2} GB", bytes as f64 / 1e9),
-    }
-}
-
 /// Formats a duration as minutes and seconds.
 fn clock(running: Duration) -> String {
     let seconds = running.as_secs();
@@ -235,7 +216,7 @@ mod tests {
         let mut totals = Totals::default();
         let (got, served) = (&mut totals.got, &mut totals.served);
         (got.requests, got.watches, got.ended) = (1_234_567, 707, 1);
-        (got.events, got.bytes) = (12_345_678_901, 180_250_000_000);
+        (got.events, got.bytes) = (12_345_678_901, 180_300_000_000);
         (served.requests, served.watches) = (230, 1);
         (served.events, served.bytes) = (1_180, 2_100_000);
         (totals.views.current, totals.views.all) = (706, 707);
@@ -260,7 +241,7 @@ mod tests {
         for part in [
             "300 clients got",
             "12,345,678,901",
-            "180.25 GB",
+            "180.3 GB",
             "5368x less",
             "707x less",
             "Caches answered 1,234,560 of 1,234,567 requests.",

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -33,29 +33,35 @@ pub(super) async fn account(
     let metadata = json!({"metadata": {"name": name}});
     admin.create(&accounts, &metadata).await.ok();
     if !may_get.is_empty() {
-        let metadata = json!({"name": format!("{namespace}-{name}")});
-        let role = json!({
-            "metadata": metadata,
-            "rules": [{"nonResourceURLs": may_get, "verbs": ["get"]}],
-        });
         let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
-        let binding = json!({
-            "metadata": metadata,
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": metadata["name"],
-            },
-            "subjects": [subject],
-        });
-        for (kind, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
-            admin.create(&format!("{RBAC}/{kind}"), &object).await.ok();
-        }
+        allow_paths(server, &format!("{namespace}-{name}"), may_get, &subject).await;
     }
     let token = format!("{accounts}/{name}/token");
     let answer = admin.create(&token, &json!({"spec": {}})).await.ok();
     let token = answer.json()["status"]["token"].take();
     token.as_str().expect("a token").to_owned()
+}
+
+/// Lets `subject` get the paths `may_get`, by a new role and a new binding, both with this name.
+pub(super) async fn allow_paths(server: &ApiServer, name: &str, may_get: &[&str], subject: &Value) {
+    let metadata = json!({"name": name});
+    let role = json!({
+        "metadata": metadata,
+        "rules": [{"nonResourceURLs": may_get, "verbs": ["get"]}],
+    });
+    let binding = json!({
+        "metadata": metadata,
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": name,
+        },
+        "subjects": [subject],
+    });
+    for (kind, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+        let path = format!("{RBAC}/{kind}");
+        server.client().create(&path, &object).await.ok();
+    }
 }
 
 /// Writes a kubeconfig with a token of a service account that has only the rights of all users.
@@ -140,6 +146,12 @@ async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
         let metrics = caller.as_token(&scraper).get("/metrics").await.ok();
         let reviews = "kubefan_reviews_total{";
         assert!(metrics.to_string().contains(reviews), "{metrics}");
+        let end = "kubefan_serving_certificate_expiration_timestamp_seconds{listener=\"admin\"} ";
+        assert!(metrics.to_string().contains(end), "{metrics}");
+        assert!(
+            metrics.to_string().contains("\nkubefan_ready 1\n"),
+            "{metrics}"
+        );
         assert_eq!(caller.as_token(&scraper).get("/nosuch").await.status, 404);
         let memory = caller.as_token(&scraper).get("/admin/v1/memory").await;
         assert_eq!(memory.status, 200, "{flags:?}: {memory}");

@@ -13,7 +13,7 @@ use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::Format;
 use crate::support::faulty::{FaultyUpstream, RECOVERY, open};
 use crate::support::poll::{eventually, within};
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{metric, shared};
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::proxies::fault_proxy::{CutPoint, RequestKind};
 
@@ -98,6 +98,25 @@ async fn first_snapshot(admin: &Client) -> Value {
     }
     let data = text.lines().find_map(|line| line.strip_prefix("data: "));
     serde_json::from_str(data.expect("data")).expect("JSON")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
+async fn a_stream_beyond_the_limit_is_refused_and_counted() {
+    let kubefan = Kubefan::start(shared(), &[]).await;
+    let (admin, none) = (kubefan.admin(), HeaderMap::new());
+    let mut open = Vec::new();
+    for _ in 0..16 {
+        let stream = admin.open(Method::GET, "/admin/v1/events", &none, Bytes::new());
+        let stream = stream.await.expect("an answer");
+        assert_eq!(stream.status(), 200);
+        open.push(stream);
+    }
+    let refused = admin.get("/admin/v1/events").await;
+    assert_eq!(refused.status, 429, "{refused}");
+    let counted = metric(&admin, "kubefan_admin_streams_rejected_total", &[]).await;
+    assert_eq!(counted, 1.0);
+    drop(open);
 }
 
 #[tokio::test(flavor = "multi_thread")]

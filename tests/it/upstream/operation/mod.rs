@@ -3,6 +3,7 @@
 mod access_log;
 mod admin;
 mod admin_api;
+mod admin_matrix;
 mod bad_input;
 mod bill;
 mod bill_by_hand;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::clients::client::{Answer, Client};
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::{ADMIN, READER, shared};
+use crate::support::programs::apiserver::{ADMIN, READER, metric, shared};
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
@@ -350,6 +350,15 @@ async fn many_questions_of_one_user_are_refused() {
     let refused = refused.expect("too many questions");
     assert!(refused.retry_seconds().is_some(), "{refused}");
     assert!(answers.iter().any(|answer| answer.status == 200));
+    let refusals = answers.iter().filter(|answer| answer.status == 429).count();
+    let labels = [("limit", "questions")];
+    let counted = metric(
+        &kubefan.admin(),
+        "kubefan_user_limit_rejected_total",
+        &labels,
+    )
+    .await;
+    assert_eq!(counted, refusals as f64);
     let other = kubefan.admin().as_token(ADMIN).get(&path).await;
     assert_eq!(other.status, 200, "{other}");
 }

@@ -31,9 +31,11 @@ use kubefan_core::api::{Status, WireFormat};
 use kubefan_core::body;
 use kubefan_core::body::Body;
 use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
 use openapi::NAME as OPENAPI;
 use page::{Endpoint, PREFIX};
 use pages::snapshot::{NAME as EVENTS, Snapshot};
+use prometheus::IntCounter;
 use sources::Sources;
 
 use super::authorization::METRICS;
@@ -62,6 +64,7 @@ struct Inner {
     sources: Arc<Sources>,
     pages: Vec<(Endpoint, SharedRendering<Rendered>)>,
     events: Arc<Events>,
+    refused_streams: IntCounter,
     shutdown: Shutdown,
 }
 
@@ -106,6 +109,7 @@ impl Api {
         startup: Startup,
         ledger: Ledger,
         bill: Option<Arc<Bill>>,
+        registry: &Registry,
         shutdown: Shutdown,
     ) -> Self {
         let pages = endpoints().into_iter();
@@ -113,6 +117,10 @@ impl Api {
             sources: Arc::new(Sources::new(startup, ledger, bill)),
             pages: pages.map(|page| (page, SharedRendering::new())).collect(),
             events: Arc::default(),
+            refused_streams: registry.counter(
+                "kubefan_admin_streams_rejected_total",
+                "Streams of the admin API that got 429 because too many were open.",
+            ),
             shutdown,
         };
         Self {
@@ -149,6 +157,7 @@ impl Api {
         let Inner {
             sources,
             events,
+            refused_streams,
             shutdown,
             ..
         } = &*self.inner;
@@ -160,7 +169,10 @@ impl Api {
         let render = move || (snapshot.render)(&sources).ok();
         match events.open(render, shutdown) {
             Some(stream) => rescue::answer("text/event-stream", stream),
-            None => refuse(&Limit::AdminStreams.status()),
+            None => {
+                refused_streams.inc();
+                refuse(&Limit::AdminStreams.status())
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ fn api() -> Api {
 fn api_with(bill: Option<Arc<Bill>>) -> Api {
     let ledger = Ledger::new(Limits::default());
     let shutdown = Shutdown::new(shutdown::Config::default());
-    Api::new(Startup::default(), ledger, bill, shutdown)
+    Api::new(Startup::default(), ledger, bill, &Registry::new(), shutdown)
 }
 
 /// Returns the status code and the JSON of the answer to a GET of `path`.

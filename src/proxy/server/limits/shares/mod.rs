@@ -57,11 +57,12 @@ pub(in crate::server) type SelectionShare =
 pub(in crate::server) type ProofShare = DistinctShare<UserKey, ProofScope>;
 
 /// The limits of one user.
-const OF_USERS: [Limit; 4] = [
+const OF_USERS: [Limit; 5] = [
     Limit::Streams,
     Limit::Watches,
     Limit::ProofScopes,
     Limit::UnindexedSelectors,
+    Limit::Questions,
 ];
 
 // === impl Shares ===
@@ -226,7 +227,8 @@ impl Shares {
         self.proof_scopes.add(user, (scope, 1), limit)
     }
 
-    fn refuse(&self, limit: Limit) -> Limit {
+    /// Counts that `limit`, which is one of users, has refused a request, and returns it.
+    pub(in crate::server) fn refuse(&self, limit: Limit) -> Limit {
         self.refused.with_label_values(&[limit.name()]).inc();
         limit
     }
@@ -240,7 +242,7 @@ pub(in crate::server) fn refusal_counter(registry: &Registry) -> IntCounterVec {
     let refused = registry.counter_vec(
         "kubefan_user_limit_rejected_total",
         "Requests that got 429 because their user has too many, by limit (streams, watches, \
-         proof_scopes, unindexed_selectors).",
+         proof_scopes, unindexed_selectors, questions).",
         &["limit"],
     );
     for limit in OF_USERS {
