@@ -6,6 +6,7 @@ use std::pin::pin;
 
 use anyhow::anyhow;
 use clap::Args;
+use kubefan_core::telemetry::visible_json;
 use kubefan_proxy::admin_client;
 use kubefan_proxy::admin_client::{AdminArgs, AdminClient};
 use kubefan_proxy::config::GlobalArgs;
@@ -100,7 +101,7 @@ async fn print_lines(client: AdminClient) -> Result<(), Error> {
 }
 
 fn json_line(reading: Reading) -> String {
-    text::harmless_json(&reading.into_json().to_string()) + "\n"
+    visible_json(&reading.into_json().to_string()).into_owned() + "\n"
 }
 
 /// Writes to standard output. Returns false if nothing reads it any more.

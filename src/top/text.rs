@@ -22,22 +22,6 @@ pub(crate) fn harmless(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// Returns the JSON `text` with the characters of [`harmless`] escaped. They only occur in strings,
-/// so the value is the same.
-pub(crate) fn harmless_json(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_harmless(c) {
-            escaped.push(c);
-        } else {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                escaped.push_str(&format!("\\u{unit:04x}"));
-            }
-        }
-    }
-    escaped
-}
-
 fn is_harmless(c: char) -> bool {
     // Some tables give a width to the soft hyphen and the separators.
     let is_special = matches!(c, '\u{ad}' | '\u{2028}' | '\u{2029}');
@@ -212,18 +196,6 @@ mod tests {
         ] {
             assert_eq!(harmless(text), expected, "{text:?}");
         }
-    }
-
-    #[test]
-    fn harmless_json_has_the_same_value() {
-        let value = serde_json::json!({
-            "a": "\u{1b}[2J\u{9b}\u{202e}\u{e0041} \u{e4} \u{738b} \" \\ \u{7f}", "b": [1, 2.5, null],
-        });
-        let text = harmless_json(&value.to_string());
-        assert_eq!(harmless(&text), text);
-        let read: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        assert_eq!(read, value);
-        assert!(text.contains("\u{e4} \u{738b}"), "{text}");
     }
 
     #[test]

@@ -82,6 +82,10 @@ async function checkViews(browser, url, name) {
 async function checkKeyboard(browser, url) {
   const { tab, close } = await open(browser, url);
   await hasData(tab);
+  // All panels are there, and data that arrive add no control.
+  await Promise.all(["#bill", "#config"].map((table) => tab.waitForSelector(`${table} tbody tr`)));
+  const pause = () => tab.$eval("#pause", (button) => button.click());
+  await pause();
   const controls = await tab.evaluate(() => {
     const all = document.querySelectorAll("a, button, input, summary, [tabindex='0']");
     const visible = [...all].filter((one) => one.checkVisibility());
@@ -102,6 +106,7 @@ async function checkKeyboard(browser, url) {
       await tab.focus(".skip");
     }
   }
+  await pause();
   const press = async (selector) => {
     await tab.focus(selector);
     await tab.keyboard.press("Enter");

@@ -38,6 +38,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/limits-and-recovery.md",
     "docs/limits.md",
     "docs/operating.md",
+    "docs/questions.md",
     "docs/reasons.md",
     "docs/runbooks.md",
     "docs/settings.md",

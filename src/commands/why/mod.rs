@@ -6,8 +6,9 @@ mod text;
 use std::io::{IsTerminal, Read as _};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use kubectl_log::{LoggedRequest, requests};
+use kubefan_core::telemetry::{visible, visible_json};
 use kubefan_proxy::admin_client;
 use kubefan_proxy::admin_client::AdminClient;
 use kubefan_proxy::identity::is_secret_header;
@@ -43,7 +44,7 @@ pub(super) fn why(args: &WhyArgs) -> Result<(), Error> {
         None => {
             let problem = "there is no request: give its path, or the output of kubectl -v=8 on \
                            standard input";
-            return Err(anyhow::anyhow!(problem).into());
+            return Err(anyhow!(problem).into());
         }
     };
     block_on_few_threads(explain(args, &requests))
@@ -73,16 +74,30 @@ async fn explain(args: &WhyArgs, requests: &[LoggedRequest]) -> Result<(), Error
         let answer = client.get(&question).await;
         let explanation: Result<Explanation, _> = answer
             .and_then(|json| serde_json::from_value(json).map_err(admin_client::Error::Malformed));
-        let explanation =
-            explanation.with_context(|| format!("no explanation from {}", client.url()))?;
+        let explanation = explanation.map_err(|error| failed(args, client.url(), error))?;
         let separator = if number == 0 || args.json { "" } else { "\n" };
         let text = match args.json {
-            true => serde_json::to_string(&explanation).context("cannot print JSON")? + "\n",
+            true => {
+                let json = serde_json::to_string(&explanation).context("cannot print JSON")?;
+                visible_json(&json).into_owned() + "\n"
+            }
             false => text::text(&explanation),
         };
         print(&format!("{separator}{text}"));
     }
     Ok(())
+}
+
+/// Returns why there is no explanation. The words of kubefan may have names from the request, so what
+/// a terminal would obey is escaped.
+fn failed(args: &WhyArgs, url: &str, error: admin_client::Error) -> anyhow::Error {
+    let is_unknown = matches!(error, admin_client::Error::Answered { code: 401, .. });
+    let flags = match is_unknown && !args.admin.names_credentials() {
+        true => "; --kubeconfig, --context or --token-file says which credentials to send",
+        false => "",
+    };
+    let error = format!("{:#}", anyhow::Error::from(error));
+    anyhow!("no explanation from {url}: {}{flags}", visible(&error))
 }
 
 /// Returns the query of the question about `request`. Values of headers with secrets are left out.
@@ -160,6 +175,35 @@ mod tests {
                         &header=Authorization%3A+not+sent&as=jane&asGroup=dev&asGroup=ops\
                         &asExtra=scopes%3Da";
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_caller_that_is_not_known_learns_the_flags_of_credentials() {
+        let refusal = |code, message: &str| admin_client::Error::Answered {
+            code,
+            message: message.to_owned(),
+        };
+        for (flags, error, expected) in [
+            (
+                "/version",
+                refusal(401, "Unauthorized"),
+                "no explanation from URL: kubefan answered 401: Unauthorized; --kubeconfig, \
+                 --context or --token-file says which credentials to send",
+            ),
+            (
+                "--token-file t /version",
+                refusal(401, "Unauthorized"),
+                "no explanation from URL: kubefan answered 401: Unauthorized",
+            ),
+            (
+                "/version",
+                refusal(403, "User \u{1b}[2J"),
+                "no explanation from URL: kubefan answered 403: User \\u{1b}[2J",
+            ),
+        ] {
+            let args = args(&flags.split(' ').collect::<Vec<_>>());
+            assert_eq!(failed(&args, "URL", error).to_string(), expected);
+        }
     }
 
     #[test]

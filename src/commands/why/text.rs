@@ -2,14 +2,20 @@
 
 use std::fmt::Write as _;
 
-use kubefan_proxy::server::{ExpectedOutcome, Explanation, StageOutcome};
+use kubefan_core::telemetry::visible;
+use kubefan_proxy::server::{ChangeKind, ExpectedOutcome, Explanation, StageOutcome};
 
 /// The width of the first column.
 const WIDTH: usize = 10;
 
-/// Returns the explanation as a block of lines.
+/// Returns the explanation as a block of lines. Names in it are from the request, so what a terminal
+/// would obey is escaped.
 pub(super) fn text(explanation: &Explanation) -> String {
-    let mut text = format!("{} {}\n", explanation.method, explanation.path);
+    let mut text = format!(
+        "{} {}\n",
+        visible(&explanation.method),
+        visible(&explanation.path)
+    );
     for stage in &explanation.stages {
         let mark = match stage.outcome {
             StageOutcome::Pass => "",
@@ -17,12 +23,16 @@ pub(super) fn text(explanation: &Explanation) -> String {
             StageOutcome::Refuse => "refused: ",
         };
         // Writing to a string never fails.
-        let _ = writeln!(text, "  {:WIDTH$} {mark}{}", stage.stage, stage.detail);
+        let detail = visible(&stage.detail);
+        let _ = writeln!(text, "  {:WIDTH$} {mark}{detail}", stage.stage);
     }
     let _ = writeln!(text, "{}", result(explanation));
     for change in &explanation.changes {
-        let kind = change.kind.name();
-        let _ = writeln!(text, "  {kind:WIDTH$} {}", change.text);
+        let _ = match change.kind {
+            // The text says that there is nothing to do.
+            ChangeKind::Nothing => writeln!(text, "  {}", change.text),
+            kind => writeln!(text, "  {:WIDTH$} {}", kind.name(), change.text),
+        };
     }
     text
 }
@@ -38,7 +48,7 @@ fn result(explanation: &Explanation) -> String {
         (ExpectedOutcome::Forward, _) => format!("forward ({reason}): the API server answers"),
         (ExpectedOutcome::Refuse, _) => {
             let message = explanation.message.as_deref().unwrap_or_default();
-            format!("refuse ({status}): {message}")
+            format!("refuse ({status}): {}", visible(message))
         }
     };
     if let Some(otherwise) = &explanation.otherwise {
@@ -55,7 +65,7 @@ fn result(explanation: &Explanation) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kubefan_proxy::server::{Change, ChangeKind, ExplainedStage};
+    use kubefan_proxy::server::{Change, ExplainedStage};
 
     use super::*;
 
@@ -95,6 +105,10 @@ what to do:
   parameter  nothing; `resourceVersion=0` reads from the cache
 ";
         assert_eq!(text(&explanation), expected);
+        explanation.changes[0].kind = ChangeKind::Nothing;
+        let text_without_kind = text(&explanation);
+        let end = "what to do:\n  nothing; `resourceVersion=0` reads from the cache\n";
+        assert!(text_without_kind.ends_with(end), "{text_without_kind}");
         explanation.outcome = ExpectedOutcome::Hit;
         explanation.reason = None;
         explanation.otherwise = Some("unproven".to_owned());
@@ -107,5 +121,15 @@ what to do:
         explanation.message = Some("too many".to_owned());
         explanation.changes.clear();
         assert!(text(&explanation).ends_with("refuse (429): too many\n"));
+        explanation.path = "/api/\u{9b}31m".to_owned();
+        explanation.stages[0].detail = "list pods in namespace \x1b[2J\nx".to_owned();
+        explanation.message = Some("no \u{202e}".to_owned());
+        let expected = "\
+GET /api/\\u{9b}31m
+  decide     list pods in namespace \\u{1b}[2J\\u{a}x
+  prove      forwarded: the API server is asked
+refuse (429): no \\u{202e}
+";
+        assert_eq!(text(&explanation), expected);
     }
 }

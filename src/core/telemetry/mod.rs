@@ -5,6 +5,8 @@
 //! the rules of Prometheus: the prefix `kubefan_`, base units (seconds, bytes), and `_total` after
 //! counters.
 
+mod visible;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IsTerminal;
@@ -26,6 +28,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, reload};
+pub use visible::{visible, visible_json};
 
 /// Histogram buckets in seconds, for durations from a cache hit to a slow upstream list.
 pub const SECONDS_BUCKETS: &[f64] = &[

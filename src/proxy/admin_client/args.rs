@@ -95,7 +95,7 @@ impl AdminArgs {
     }
 
     /// Returns true if a flag names the credentials to send.
-    fn names_credentials(&self) -> bool {
+    pub fn names_credentials(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some() || self.token_file.is_some()
     }
 

@@ -1,4 +1,4 @@
-//! A log of lines. A separate thread writes the lines to a file, or to standard output.
+//! A log of lines of JSON. A separate thread writes the lines to a file, or to standard output.
 //!
 //! Callers that add lines never wait for the file. If the file is too slow, lines are dropped and
 //! counted.
@@ -14,7 +14,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use file::LogFile;
-use kubefan_core::telemetry::Registry;
+use kubefan_core::telemetry::{Registry, visible_json};
 use parking_lot::Mutex;
 use prometheus::IntCounter;
 use tokio::sync::oneshot;
@@ -93,7 +93,7 @@ impl LineLog {
                         }
                     }
                     let text = lines.concat();
-                    match file.write(&text) {
+                    match file.write(&visible_json(&text)) {
                         Ok(()) => counted.written.inc_by(lines.len() as u64),
                         Err(error) => {
                             counted.failed.inc_by(lines.len() as u64);
@@ -117,8 +117,8 @@ impl LineLog {
         })
     }
 
-    /// Appends `line`, which ends with a newline. Never waits: if too many lines or bytes wait,
-    /// `line` is dropped.
+    /// Appends `line`, JSON that ends with a newline. What a terminal would obey is written escaped.
+    /// Never waits: if too many lines or bytes wait, `line` is dropped.
     pub(crate) fn append(&self, line: String) {
         let length = line.len();
         let waiting = self.waiting.fetch_add(length, Relaxed) + length;
@@ -205,6 +205,19 @@ mod tests {
         assert!(found == expected, "{found}");
         let mode = fs::metadata(&path).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn what_a_terminal_would_obey_is_written_escaped() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("access.log");
+        let log = LineLog::open(LogKind::Access, &path, &Registry::new()).expect("opened");
+        log.append("{\"user\":\"\u{e4}\u{9b}31m\u{202e}\"}\n".to_owned());
+        log.append("{}\n".to_owned());
+        log.finish().await;
+        assert_eq!(log.waiting.load(Relaxed), 0);
+        let found = fs::read_to_string(&path).expect("text");
+        assert_eq!(found, "{\"user\":\"\u{e4}\\u009b31m\\u202e\"}\n{}\n");
     }
 
     #[tokio::test]

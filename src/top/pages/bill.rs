@@ -9,6 +9,8 @@ pub(crate) struct Bill {
     /// The number of clients with rows; `clients` may have fewer.
     pub(crate) clients_with_rows: usize,
     pub(crate) clients: Vec<Client>,
+    /// What all clients have used since kubefan began.
+    pub(crate) total: Numbers,
 }
 
 /// A user with one of its programs.

@@ -17,7 +17,9 @@ mod reading;
 pub(crate) mod samples;
 mod snapshot;
 
-pub(crate) use bill::{AdviceItem, AdvicePage, Bill, Client, Numbers, Operation, Slow};
+pub(crate) use bill::{AdviceItem, AdvicePage, Bill, Client, Numbers, Operation, Saved, Slow};
 pub(crate) use feed::{Feed, Update, one_line};
 pub(crate) use reading::{Page, Pages, Reading};
-pub(crate) use snapshot::{Cache, CacheFreshness, CacheId, Connection, Snapshot, resource_name};
+pub(crate) use snapshot::{
+    Cache, CacheFreshness, CacheId, Caches, Connection, Snapshot, resource_name,
+};

@@ -67,6 +67,8 @@ pub(crate) fn reading() -> Reading {
     let bill = json!({
         "seconds": 600.0,
         "clientsWithRows": 5,
+        "total": {"requests": 1_000, "saved": {"requests": 970, "objects": 12_000,
+            "estimatedCpuSeconds": 12.75}},
         "clients": [
             {
                 "client": {"userNumber": 7, "userAgent": "agent/v1"},

@@ -169,7 +169,7 @@ impl CacheId {
         resource_name(&self.resource, &self.group)
     }
 
-    /// Returns which objects of the resource the cache has; empty for all.
+    /// Returns which objects of the resource the cache has.
     pub(crate) fn scope(&self) -> String {
         let namespace = self.namespace.iter().map(|name| format!("-n {name}"));
         let labels = self.label_selector.iter();
@@ -177,7 +177,10 @@ impl CacheId {
         let fields = self.field_selector.iter();
         let fields = fields.map(|selector| format!("--field-selector {selector}"));
         let parts: Vec<_> = namespace.chain(labels).chain(fields).collect();
-        parts.join(" ")
+        match parts.is_empty() {
+            true => "all".to_owned(),
+            false => parts.join(" "),
+        }
     }
 }
 

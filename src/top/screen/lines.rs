@@ -3,7 +3,7 @@
 use crate::text;
 
 /// What the keys do, for the screen of help.
-pub(super) const HELP: [&str; 19] = [
+pub(super) const HELP: [&str; 20] = [
     "1 2 3 4        caches, clients, requests, advice",
     "Tab, arrows    the next view, the one before",
     "up, down       select a row; PgUp, PgDn, Home, End move further",
@@ -16,7 +16,8 @@ pub(super) const HELP: [&str; 19] = [
     "",
     "caches     LOG is the event log, CHANGED the time since the last change",
     "clients    HELD is memory for the connection, UNREAD the part that waits for",
-    "           the client to read it, BEHIND events of its slowest watch",
+    "           the client to read it, BEHIND events of its slowest watch, REQUESTS",
+    "           those in progress",
     "requests   the last minute of each client; SAVED is an estimate of the CPU time",
     "           that the API server was saved since the client is known",
     "advice     what clients do that costs much, and what to do about it",

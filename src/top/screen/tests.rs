@@ -79,8 +79,8 @@ fn each_view_is_drawn() {
         seconds(1),
     );
     let expected = [
-        "kubefan 0.2.0  http://127.0.0.1:8002  the API server responds",
-        "memory 300 MiB of 2.0 GiB  requests 20/s  97% of 1020 from caches  watches 8",
+        "kubefan 0.2.0  http://127.0.0.1:8002  the API server responds  1/2 caches live",
+        "memory 300 MiB of 2.0 GiB  requests 20/s  97% of 1020 from caches  watches 8  sa",
         "[1 caches 2]  2 clients 2   3 requests 5   4 advice 1",
         "  RESOURCE          STATE  OBJECTS     SIZE      LOG  WATCHES  EVENTS/S  CHANGED",
         "> pods              live       12k  3.0 MiB  2.0 KiB        7      20/s       0s",

@@ -1,8 +1,9 @@
-//! The lines above the tables: the version, the API server, the memory, the requests.
+//! The lines above the tables: the version, the API server, the caches, the memory, the requests, and
+//! what is saved.
 
 use super::rates::{Rates, requests};
 use super::table::Tone;
-use crate::pages::{Pages, Snapshot};
+use crate::pages::{Caches, Pages, Saved, Snapshot};
 use crate::text;
 
 /// The share of the available memory from which on the memory is called high.
@@ -33,7 +34,8 @@ impl Part {
     }
 }
 
-/// Returns the first line: which kubefan this is, and whether its API server responds.
+/// Returns the first line: which kubefan this is, whether its API server responds, and whether its
+/// caches follow it.
 pub(crate) fn state(pages: &Pages, url: &str) -> Vec<Part> {
     let snapshot = &pages.snapshot;
     let version = match text::harmless(&snapshot.version) {
@@ -48,10 +50,28 @@ pub(crate) fn state(pages: &Pages, url: &str) -> Vec<Part> {
         Part::new(version),
         Part::new(text::harmless(url)),
         api_server,
+        live(&snapshot.caches),
     ]
 }
 
-/// Returns the second line: memory, requests, clients.
+/// Returns how many caches are live.
+fn live(caches: &Caches) -> Part {
+    let items = &caches.items;
+    let with_state = |state: &str| items.iter().filter(|cache| cache.state == state).count();
+    let (live, stale) = (with_state("live"), with_state("stale"));
+    let which = match caches.total > items.len() {
+        true => "of the largest caches",
+        false => "caches",
+    };
+    let tone = match (stale, live == items.len()) {
+        (0, true) => Tone::Usual,
+        (0, false) => Tone::Warning,
+        _ => Tone::Trouble,
+    };
+    Part::with_tone(format!("{live}/{} {which} live", items.len()), tone)
+}
+
+/// Returns the second line: memory, requests, clients, and what is saved.
 pub(crate) fn counts(pages: &Pages, rates: &Rates) -> Vec<Part> {
     let snapshot = &pages.snapshot;
     let mut parts = vec![memory(snapshot)];
@@ -72,7 +92,21 @@ pub(crate) fn counts(pages: &Pages, rates: &Rates) -> Vec<Part> {
         "watches {}",
         text::count(clients.watches as f64)
     )));
+    let bill = pages.bill.shown();
+    parts.extend(bill.map(|bill| saved(&bill.total.saved)));
     parts
+}
+
+/// Returns what the API server was saved since kubefan began.
+fn saved(saved: &Saved) -> Part {
+    let count = |count: u64| text::count(count as f64);
+    Part::new(format!(
+        "saved {} requests, {} objects, {} events, about {} of CPU time",
+        count(saved.requests),
+        count(saved.objects),
+        count(saved.events),
+        text::cpu(saved.estimated_cpu_seconds),
+    ))
 }
 
 fn memory(snapshot: &Snapshot) -> Part {

@@ -20,7 +20,7 @@ fn each_view_is_printed_as_a_table() {
             View::Caches,
             "\
 RESOURCE           STATE   OBJECTS   SIZE      LOG       WATCHES   CHANGED   FORMAT          SCOPE
-pods               live    12k       3.0 MiB   2.0 KiB   7         0s        protobuf        <none>
+pods               live    12k       3.0 MiB   2.0 KiB   7         0s        protobuf        all
 deployments.apps   stale   2         900 B     0 B       0         -         json metadata   -n shop -l app=\u{fffd}[2Jweb
 ",
         ),
@@ -187,6 +187,7 @@ fn the_lines_above_the_tables_call_trouble_by_name() {
             usual("kubefan 0.2.0"),
             usual("http://127.0.0.1:8002"),
             usual("the API server responds"),
+            trouble("1/2 caches live"),
         ]
     );
     assert_eq!(
@@ -195,13 +196,19 @@ fn the_lines_above_the_tables_call_trouble_by_name() {
             usual("memory 300 MiB of 2.0 GiB"),
             usual("97% of 1000 from caches"),
             usual("watches 8"),
+            usual("saved 970 requests, 12k objects, 0 events, about 13s of CPU time"),
         ]
     );
+    reading.bill = Page::Absent;
+    reading.snapshot["caches"]["items"][1]["state"] = json!("syncing");
+    reading.snapshot["caches"]["total"] = json!(3);
     reading.snapshot["caches"]["upstreamResponding"] = Value::Bool(false);
     reading.snapshot["memory"]["residentBytes"] = json!(1_900_u64 << 20);
     let pages = reading.pages().expect("pages");
     let state = texts(state(&pages, ""));
     assert_eq!(state[2], trouble("the API server does NOT respond"));
+    let some = ("1/2 of the largest caches live".to_owned(), Tone::Warning);
+    assert_eq!(state[3], some);
     let rates = Rates {
         requests: Some(12.3),
         ..Rates::default()
@@ -209,6 +216,7 @@ fn the_lines_above_the_tables_call_trouble_by_name() {
     let counts = texts(counts(&pages, &rates));
     assert_eq!(counts[0], trouble("memory 1.9 GiB of 2.0 GiB: HIGH"));
     assert_eq!(counts[1], usual("requests 12/s"));
+    assert_eq!(counts.len(), 4, "{counts:?}");
 }
 
 #[test]
@@ -227,8 +235,10 @@ fn the_report_has_the_lines_above_and_all_tables() {
     let mut reading = reading();
     reading.advice = Page::Absent;
     let report = report(&reading.pages().expect("pages"), "http://127.0.0.1:8002");
-    let expected = "kubefan 0.2.0  http://127.0.0.1:8002  the API server responds\n\
-                    memory 300 MiB of 2.0 GiB  97% of 1000 from caches  watches 8\n\n\
+    let expected = "kubefan 0.2.0  http://127.0.0.1:8002  the API server responds  \
+                    1/2 caches live\n\
+                    memory 300 MiB of 2.0 GiB  97% of 1000 from caches  watches 8  \
+                    saved 970 requests, 12k objects, 0 events, about 13s of CPU time\n\n\
                     CACHES 2\nRESOURCE ";
     assert!(report.starts_with(expected), "{report}");
     for part in [

@@ -71,16 +71,19 @@ fn slow_reader(usage: &ClientUsage) -> Option<Advice> {
         ),
         None => String::new(),
     };
+    let size = match behind.bytes {
+        0 => String::new(),
+        known => format!(" ({})", bytes(known)),
+    };
     Some(Advice {
         kind: AdviceKind::SlowReader,
         evidence: format!(
-            "{} of {}: the reader has been behind for {}, by {} events ({}){remaining}; slow \
+            "{} of {}: the reader has been behind for {}, by {} events{size}{remaining}; slow \
              answers of this client: {}",
             slow.operation.verb,
             objects(&slow.operation),
             duration(behind.waited),
             number(behind.events),
-            bytes(behind.bytes),
             number(slow.answers),
         ),
         fix: "read faster, select less, or ask for metadata only; a watch that is too far behind \

@@ -93,7 +93,7 @@ fn list_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) 
             number(rate),
             number(per_minute(usage, &operation.minute, Count::Objects)),
         ),
-        fix: with_sessions("use a watch", context),
+        fix: fix_of_loop(context, ""),
     })
 }
 
@@ -114,15 +114,17 @@ fn get_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) -
             objects(&operation.operation),
             number(rate),
         ),
-        fix: with_sessions("use a watch", context),
+        // A GET starts no cache.
+        fix: fix_of_loop(context, &format!(" and --resource {name}")),
     })
 }
 
-/// Returns `fix`, with sessions as another way if there are none yet.
-fn with_sessions(fix: &str, context: Context) -> String {
+/// Returns what to do about a loop of reads. Sessions are another way if there are none yet;
+/// `more_flags` are those that they need, too.
+fn fix_of_loop(context: Context, more_flags: &str) -> String {
     match context.has_sessions {
-        true => format!("{fix}, or read with resourceVersion=0"),
-        false => format!("{fix}, or --freshness session"),
+        true => "use a watch, or read with resourceVersion=0".to_owned(),
+        false => format!("use a watch, or --freshness session{more_flags}"),
     }
 }
 

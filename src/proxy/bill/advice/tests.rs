@@ -363,6 +363,13 @@ fn evidence_has_the_numbers_and_the_fix_names_what_helps() {
         };
         assert_eq!(advice, [expected]);
     }
+    let get = Habit {
+        selector: SelectorClass::Name,
+        ..habit("get", 20.0, unversioned)
+    };
+    let advice = advise(&usage(&[get], 59, 0), Context::default());
+    let fix = "use a watch, or --freshness session and --resource pods";
+    assert_eq!(advice[0].fix, fix);
 }
 
 #[test]
@@ -371,7 +378,7 @@ fn a_client_without_a_row_is_named_if_it_is_slow() {
     let table = Arc::new(Table::new(1, start));
     let behind = Behind {
         events: 1,
-        bytes: 1,
+        bytes: 0,
         waited: Duration::from_secs(60),
         remaining: None,
     };
@@ -394,6 +401,12 @@ fn a_client_without_a_row_is_named_if_it_is_slow() {
     assert!(stalled.operations.is_empty());
     assert_eq!(stalled.slow.as_ref().map(|slow| slow.answers), Some(1));
     assert_eq!(kinds(stalled), [AdviceKind::SlowReader]);
+    // Bytes that are not known are not mentioned.
+    let evidence = &advise(stalled, Context::default())[0].evidence;
+    assert!(
+        evidence.ends_with("by 1 events; slow answers of this client: 1"),
+        "{evidence}"
+    );
     usages.iter().for_each(|usage| sum += &usage.total);
     assert_eq!(sum.get(Count::Requests), 10_001);
     drop(handle);

@@ -74,15 +74,18 @@ pub(in crate::bill) enum Count {
 pub(in crate::bill) struct Counts([u64; Count::NUMBER]);
 
 /// Counts in total, in the last minute and in the last ten minutes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Windows {
+    /// When counting began, after the start of the bill.
+    since: Duration,
     total: Counts,
     minute: Window,
     ten_minutes: Window,
 }
 
 /// The counts of the current period and of the one before it. Together they approximate the counts
-/// of the last period: the earlier ones are taken as evenly spread over their period.
+/// of the last period: the earlier ones are taken as evenly spread over their period, or over the
+/// part of it in which they were counted.
 #[derive(Clone, Debug, Default)]
 struct Window {
     /// The number of the current period.
@@ -146,6 +149,21 @@ impl AddAssign<&Self> for Counts {
 // === impl Windows, Window ===
 
 impl Windows {
+    /// Begins to count at the time `since` after the start of the bill.
+    pub(super) fn new(since: Duration) -> Self {
+        Self {
+            since,
+            total: Counts::default(),
+            minute: Window::default(),
+            ten_minutes: Window::default(),
+        }
+    }
+
+    /// Returns when counting began.
+    pub(super) fn since(&self) -> Duration {
+        self.since
+    }
+
     /// Adds `counts` at the time `at` after the start of the bill.
     pub(super) fn add(&mut self, counts: &Counts, at: Duration) {
         self.total += counts;
@@ -160,12 +178,12 @@ impl Windows {
 
     /// Returns the counts of the minute before `at`.
     pub(super) fn minute(&self, at: Duration) -> Counts {
-        self.minute.sum(at, MINUTE)
+        self.minute.sum(self.since, at, MINUTE)
     }
 
     /// Returns the counts of the ten minutes before `at`.
     pub(super) fn ten_minutes(&self, at: Duration) -> Counts {
-        self.ten_minutes.sum(at, TEN_MINUTES)
+        self.ten_minutes.sum(self.since, at, TEN_MINUTES)
     }
 }
 
@@ -189,12 +207,19 @@ impl Window {
         self.number = number;
     }
 
-    fn sum(&self, at: Duration, period: Duration) -> Counts {
+    /// Returns the counts of the period before `at`. Counting began at the time `since`.
+    fn sum(&self, since: Duration, at: Duration, period: Duration) -> Counts {
         let mut window = self.clone();
-        window.advance(number_of(at, period));
-        let past = at.as_secs_f64() % period.as_secs_f64() / period.as_secs_f64();
-        let mut sum = window.previous.share(1.0 - past);
-        sum += &window.current;
+        let number = number_of(at, period);
+        window.advance(number);
+        let current = period.as_secs_f64() * number as f64;
+        let previous = since.as_secs_f64().max(current - period.as_secs_f64());
+        let mut sum = window.current;
+        if previous < current {
+            let first = previous.max(at.as_secs_f64() - period.as_secs_f64());
+            let share = (current - first) / (current - previous);
+            sum += &window.previous.share(share);
+        }
         sum
     }
 }
@@ -217,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_steady_rate_is_seen_in_both_windows() {
-        let mut windows = Windows::default();
+        let mut windows = Windows::new(Duration::ZERO);
         for second in 0..1_800 {
             windows.add(&requests(5), Duration::from_secs(second));
         }
@@ -239,6 +264,23 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_began_within_a_window_has_all_of_its_counts() {
+        let mut windows = Windows::new(Duration::from_secs(50));
+        for second in 50..=170 {
+            windows.add(&requests(5), Duration::from_secs(second));
+            let at = Duration::from_secs(second);
+            let found = windows.minute(at).get(Count::Requests);
+            let expected = 5 * (second - 49).min(60);
+            assert!(
+                found.abs_diff(expected) <= 5,
+                "{second}: {found}, {expected}"
+            );
+            let all = windows.ten_minutes(at).get(Count::Requests);
+            assert_eq!(all, 5 * (second - 49), "{second}");
+        }
+    }
+
+    #[test]
     fn bytes_weigh_as_requests_and_cpu_time_weighs_nothing() {
         for (count, number) in [(Count::Requests, 10), (Count::Bytes, 163_840)] {
             let weight = Counts::default().with(count, number).weight();
@@ -255,7 +297,7 @@ mod tests {
             mut times in vec(0..400_u64, 0..100),
         ) {
             times.sort_unstable();
-            let mut windows = Windows::default();
+            let mut windows = Windows::new(Duration::ZERO);
             for time in &times {
                 windows.add(&requests(1), Duration::from_secs(*time));
             }

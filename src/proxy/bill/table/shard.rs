@@ -56,8 +56,6 @@ pub(super) type SlowClients = HashMap<u64, (Arc<Client>, Slow)>;
 
 pub(super) struct ClientRow {
     pub(super) client: Arc<Client>,
-    /// When the row began, after the start of the bill.
-    since: Duration,
     /// The counts of all operations.
     windows: Windows,
     /// The watches that were open when the bill last asked them.
@@ -224,11 +222,11 @@ impl Shard {
 // === impl ClientRow, OperationRow ===
 
 impl ClientRow {
+    /// Creates the row of a client, which begins at the time `since` after the start of the bill.
     fn new(client: Arc<Client>, since: Duration) -> Self {
         Self {
             client,
-            since,
-            windows: Windows::default(),
+            windows: Windows::new(since),
             open: 0,
             operations: SpaceSaving::new(MAX_OPERATIONS),
             has_other_operations: false,
@@ -246,7 +244,7 @@ impl ClientRow {
     ) {
         let create = || OperationRow {
             operation: operation(),
-            windows: Windows::default(),
+            windows: Windows::new(at),
             open: 0,
         };
         self.windows.add(counts, at);
@@ -281,7 +279,7 @@ impl ClientRow {
         let operations = self.operations.values().iter();
         ClientUsage {
             client: Arc::clone(&self.client),
-            age: at.saturating_sub(self.since),
+            age: at.saturating_sub(self.windows.since()),
             operations: operations.map(|row| row.usage(at)).collect(),
             has_other_operations: self.has_other_operations,
             total: *self.windows.total(),

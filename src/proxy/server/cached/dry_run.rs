@@ -137,18 +137,21 @@ impl Caches {
         passed: &mut Vec<Passed>,
     ) -> Result<Option<Arc<Informer>>, Stopped> {
         let may_start = self.may_start(info, caller, read);
+        let name = format!("{} {}", read.spec.resource.gvr, read.spec.format.name());
         let found = peek(&self.informers, &self.rest_mapper, read, may_start);
         let found = found.map_err(|reason| {
+            let none = format!("no cache of {name} is ready");
             let detail = match reason {
-                Reason::NotCached => "no cache is ready, and this read starts none",
-                Reason::PastState => "no cache is ready, and a new one would not have the version",
-                Reason::Forbidden => "the API server has refused kubefan the list or the watch",
-                Reason::NoSuchFormat => "the API server has refused the format (406)",
-                _ => "no cache can be started now",
+                Reason::NotCached => format!("{none}, and this read starts none"),
+                Reason::PastState => format!("{none}, and a new one would not have the version"),
+                Reason::Forbidden => {
+                    "the API server has refused kubefan the list or the watch".to_owned()
+                }
+                Reason::NoSuchFormat => "the API server has refused the format (406)".to_owned(),
+                _ => "no cache can be started now".to_owned(),
             };
             Stopped::new("acquire", detail, reason)
         })?;
-        let name = format!("{} {}", read.spec.resource.gvr, read.spec.format.name());
         let waits = match &found {
             Some(informer) if informer.reader().is_ready() => {
                 let detail = format!("the cache of {}", CacheName::of(informer));

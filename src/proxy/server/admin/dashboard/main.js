@@ -207,7 +207,9 @@ function showAdvice(advice) {
   byId("advice-panel").hidden = items.length === 0;
   const lines = items.slice(0, MOST_ADVICE).map(({ client, evidence, fix }) => {
     const name = html("b", {}, html("bdi", {}, panels.clientName(client, users)));
-    return html("li", {}, name, html("bdi", {}, client.userAgent), ": ", sentence(evidence), sentence(fix));
+    // A client whose user is not known has no program.
+    const program = client.userAgent ? [" ", html("bdi", {}, client.userAgent)] : [];
+    return html("li", {}, name, ...program, ": ", sentence(evidence), sentence(fix));
   });
   const more = (advice?.total ?? 0) - lines.length;
   if (more > 0) lines.push(html("li", {}, `${plural(more, "more piece", "more pieces")} of advice.`));
