@@ -241,7 +241,9 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
         (None, None) => {}
     }
     rows.extend(write_usage(run));
-    let own = format!("{:.2} s", run.own_cpu_seconds);
+    let own = run.own_cpu_seconds;
+    let each = own * 1e6 / run.events.delivered.max(1) as f64;
+    let own = format!("{own:.2} s, {each:.2} µs per event, the writes included");
     rows.push(("CPU of this program", own));
     rows
 }

@@ -72,9 +72,9 @@ struct Watch {
     has_error: bool,
     /// True after a frame that was too long; nothing more is read then.
     has_failed: bool,
-    /// True if the watch ended because the test cut its connection.
-    was_cut: bool,
-    /// True after the first event of a write after the cut.
+    /// True if the watch was opened after the test cut its connection.
+    is_after_cut: bool,
+    /// True after an event of a write after the cut, in a watch after the cut.
     is_live: bool,
 }
 
@@ -266,7 +266,7 @@ impl Watcher {
                 last_version: None,
                 has_error: false,
                 has_failed: false,
-                was_cut: false,
+                is_after_cut: false,
                 is_live: false,
             },
             context,
@@ -283,6 +283,7 @@ impl Watcher {
     fn on_open(&mut self, requested_at: u64) {
         let run_state = &self.context.run_state;
         self.cutter = FrameCutter::new(run_state.config.format);
+        self.watch.is_after_cut = run_state.cut_at().is_some();
         if !self.watch.is_synced {
             self.watch.opened_at = requested_at;
         }
@@ -293,12 +294,8 @@ impl Watcher {
     /// next watch resumes from the last version, or starts again if the watch delivered an ERROR
     /// event.
     fn on_end(&mut self) -> bool {
-        let is_cut = self.context.run_state.cut_at().is_some() && !self.watch.was_cut;
-        if is_cut {
-            self.watch.was_cut = true;
-        } else {
-            self.watch.result.ends += 1;
-        }
+        let is_cut = self.context.run_state.cut_at().is_some() && !self.watch.is_after_cut;
+        self.watch.result.ends += u64::from(!is_cut);
         if std::mem::take(&mut self.watch.has_error) {
             self.on_expired();
         }
@@ -443,7 +440,10 @@ impl Watch {
     ) {
         let now = received.now;
         match (received.cut_at, received.measured_from) {
-            (Some(cut_at), _) if !self.is_live && marker.scheduled >= cut_at => {
+            // An event may still arrive over the old connection.
+            (Some(cut_at), _)
+                if self.is_after_cut && !self.is_live && marker.scheduled >= cut_at =>
+            {
                 self.is_live = true;
                 tally.live.record(now.saturating_sub(cut_at));
                 run_state.live.fetch_add(1, Ordering::Relaxed);
