@@ -179,6 +179,64 @@ async fn every_event_arrives_over_both_protocols_and_no_object_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn all_watches_resume_after_their_connections_were_cut() {
+    let sim = Sim::start(&[]).await;
+    let server = sim.client().server().to_owned();
+    let pid = std::process::id().to_string();
+    let common = [
+        "--server",
+        &server,
+        "--compare",
+        &server,
+        "--watchers",
+        "60",
+        "--duration",
+        "1s",
+        "--resume",
+        "--server-pid",
+        &pid,
+        "--compare-server-pid",
+        &pid,
+    ];
+    let forms: [&[&str]; 4] = [
+        &["--http", "1", "--rate", "40"],
+        &["--connections", "4", "--threads", "2", "--rate", "40"],
+        &["--watch-list", "--rate", "max", "--window", "4"],
+        &[
+            "--selector-per-watcher",
+            "app=load-{i}",
+            "--rate",
+            "200",
+            "--objects",
+            "60",
+        ],
+    ];
+    for flags in forms {
+        let result = LoadTest::start(&[&common, flags].concat()).wait_for_exit();
+        result.only_clean_run();
+        for run in result.report["runs"].as_array().expect("runs") {
+            let resume = &run["resume"];
+            assert_eq!(resume["live"], 60, "{run}");
+            assert_eq!(resume["live_ms"]["count"], 60, "{run}");
+            assert_eq!(resume["expired"], 0, "{run}");
+            assert!(resume["all_live_seconds"].as_f64() > Some(0.0), "{run}");
+            assert!(resume["writes"].as_u64() > Some(0), "{run}");
+            assert!(resume["server_cpu_seconds"].is_f64(), "{run}");
+            assert_eq!(run["watches"]["reconnects"], 0, "{run}");
+        }
+        let ratios = &result.report["ratios"];
+        assert!(ratios["resume_all_live"].is_f64(), "{result:?}");
+        let row = "60 of 60 watchers live again";
+        assert_eq!(result.stdout.matches(row).count(), 2, "{result:?}");
+        assert!(
+            result.stderr.contains("60 of 60 watchers are live"),
+            "{result:?}"
+        );
+        assert_eq!(leftover_namespaces(&sim).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_servers_are_compared_and_a_namespace_that_was_there_stays() {
     let (sim, other) = (Sim::start(&[]).await, Sim::start(&[]).await);
     let (server, compared) = (

@@ -39,7 +39,7 @@ fn distinct<T: Ord>(seen: &[SeenRequest], of: impl Fn(&SeenRequest) -> T) -> usi
 async fn every_flag_is_obeyed() {
     let sim = Sim::start(&[]).await;
     let pid = std::process::id().to_string();
-    let table: [(&str, ReportCheck); 16] = [
+    let table: [(&str, ReportCheck); 17] = [
         ("", |run, seen| {
             // The defaults that the flags of the other rows change.
             watches(seen).count() == 4
@@ -54,6 +54,7 @@ async fn every_flag_is_obeyed() {
                 && run["writes"]["acknowledged"] == 10
                 && run["object_bytes"] == 2048
                 && run["lists"] == Value::Null
+                && run["resume"] == Value::Null
         }),
         ("--watchers 7", |run, seen| {
             watches(seen).count() == 7 && run["events"]["delivered"] == 70
@@ -115,6 +116,14 @@ async fn every_flag_is_obeyed() {
                 seen.query("sendInitialEvents") == "true"
                     && seen.query("resourceVersionMatch") == "NotOlderThan"
             })
+        }),
+        ("--resume", |run, seen| {
+            let resumed = watches(seen).filter(|seen| seen.query("resourceVersion") != "0");
+            run["resume"]["live"] == 4
+                && resumed.count() == 4
+                && distinct(seen, |seen| seen.connection) == 2
+                && run["events"]["delivered"] == 40
+                && run["writes"]["acknowledged"] == 10
         }),
         ("--token-file TOKEN", |_, seen| {
             seen.iter()
@@ -340,6 +349,29 @@ async fn a_watch_that_is_refused_as_expired_begins_anew() {
     assert_eq!(run["watches"]["expired"], 1, "{run}");
     assert_eq!(run["watches"]["reconnects"], 1, "{run}");
     assert_eq!(watches(&proxy.seen()).count(), 3, "{:#?}", proxy.seen());
+}
+
+/// The proxy refuses every watch that resumes. Each object is written at most once until the watchers
+/// have begun anew, so the initial objects contain every write.
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_that_expire_after_the_cut_are_counted() {
+    let sim = Sim::start(&[]).await;
+    let proxy = ScriptedProxy::start(sim.client(), move |seen| {
+        match (seen.is_watch(), seen.query("resourceVersion")) {
+            (true, version) if version != "0" => RequestAction::Expire,
+            _ => RequestAction::Forward,
+        }
+    })
+    .await;
+    let common = ["--server", proxy.url(), "--watchers", "3", "--resume"];
+    let writes = ["--objects", "1000", "--rate", "10", "--duration", "500ms"];
+    let result = LoadTest::start(&[&common[..], &writes].concat()).wait_for_exit();
+    let run = result.only_clean_run();
+    assert_eq!(run["resume"]["live"], 3, "{run}");
+    assert_eq!(run["resume"]["expired"], 3, "{run}");
+    assert_eq!(run["watches"]["expired"], 3, "{run}");
+    assert_eq!(run["watches"]["reconnects"], 0, "{run}");
+    assert_eq!(watches(&proxy.seen()).count(), 9, "{:#?}", proxy.seen());
 }
 
 /// Maps a frame to the frames that are sent instead. The first argument holds frames

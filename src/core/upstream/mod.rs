@@ -22,7 +22,7 @@ pub use client::{Client, Identity, has_dot_segment};
 #[cfg(any(test, feature = "test-support"))]
 pub use connect::connection::connector::Dial;
 pub use connect::credentials::accepted::bearer_token;
-pub use connect::transport::dedicated::{DedicatedConnection, HttpVersion};
+pub use connect::transport::dedicated::{BodySink, DedicatedConnection, HttpVersion, SinkableBody};
 pub use connect::{ClientConfig, ConnectError, OtherServer};
 pub(crate) use discovery::CustomResource;
 pub use discovery::{

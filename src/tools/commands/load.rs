@@ -23,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(60);
 ///
 /// [`Error::Usage`] for mistakes in the flags, before any socket is opened. [`Error::Failed`] if
 /// the test cannot run or clean up; if watchers missed events, or got them twice, out of order or
-/// without a match; or if the server did not accept the writes in time.
+/// without a match; if watchers did not resume; or if the server did not accept the writes in time.
 pub(super) fn load(global: &GlobalArgs, args: &LoadArgs) -> Result<(), Error> {
     let config = LoadConfig::try_from(args)?;
     for path in [&config.json, &config.html].into_iter().flatten() {
@@ -72,8 +72,9 @@ async fn run(config: LoadConfig) -> Result<(), Error> {
     publish(&report.map_err(anyhow::Error::from)?, &config)
 }
 
-/// Prints the report and writes the files. Fails if the report shows a delivery error, writes that
-/// were given up, a comparison that failed, or objects that could not be deleted.
+/// Prints the report and writes the files. Fails if the report shows a delivery error, watchers that
+/// did not resume, writes that were given up, a comparison that failed, or objects that could not be
+/// deleted.
 fn publish(report: &Report, config: &LoadConfig) -> Result<(), Error> {
     print(&load::table(report));
     if let Some(path) = &config.json {
@@ -83,9 +84,12 @@ fn publish(report: &Report, config: &LoadConfig) -> Result<(), Error> {
         write(path, &load::page(report))?;
     }
     let (errors, given_up) = (report.delivery_errors(), report.given_up());
+    let not_resumed = report.not_resumed();
     let left_behind = report.runs.iter().find_map(|run| run.left_behind.as_ref());
     let problem = if !errors.is_empty() {
         errors.describe(" events")
+    } else if not_resumed > 0 {
+        format!("{not_resumed} watchers were not live again in time after the cut")
     } else if given_up > 0 {
         format!("{given_up} writes were not acknowledged in time: the server cannot keep up")
     } else if let Some(problem) = report.compared_failed.as_ref().or(left_behind) {

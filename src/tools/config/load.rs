@@ -106,6 +106,7 @@ fn load_config(
         list_storm: args.list_storm,
         slow_watchers: args.slow_watchers,
         watch_list: args.watch_list,
+        resume: args.resume,
         threads: args.threads,
     }
 }

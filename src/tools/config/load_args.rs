@@ -121,6 +121,11 @@ pub struct LoadArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub slow_watchers: u32,
 
+    /// At the end, cut all connections of the watchers at once, write on, and measure until every
+    /// watcher has resumed and got an event that was written after the cut
+    #[arg(long)]
+    pub resume: bool,
+
     /// Threads that receive events; --list-storm adds the same number of threads for its lists
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub threads: u32,

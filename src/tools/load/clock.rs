@@ -27,7 +27,12 @@ impl Clock {
 
     /// Returns the nanoseconds from the start of the run until now.
     pub(super) fn now(self) -> u64 {
-        nanoseconds(self.0.elapsed())
+        self.since_start(Instant::now())
+    }
+
+    /// Returns the nanoseconds from the start of the run until `at`.
+    pub(super) fn since_start(self, at: Instant) -> u64 {
+        nanoseconds(at.duration_since(self.0))
     }
 
     /// Converts nanoseconds since the start of the run to an instant.

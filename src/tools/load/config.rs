@@ -54,6 +54,9 @@ pub struct Config {
     pub slow_watchers: u32,
     /// True if watchers get the initial objects as a watch-list (`sendInitialEvents=true`).
     pub watch_list: bool,
+    /// True if the test cuts all connections of watchers at the end, and waits until every watcher
+    /// has received an event of a later write.
+    pub resume: bool,
     /// The number of receiving threads; at least one.
     pub threads: u32,
 }
@@ -143,6 +146,7 @@ mod tests {
                 list_storm: 0,
                 slow_watchers: 0,
                 watch_list: false,
+                resume: false,
                 threads: 1,
             }
         }

@@ -6,13 +6,15 @@
 //! writer    changes the markers on schedule ─────────────────────────► the server
 //! receivers a few threads, each with a runtime and connections ◄────── the server's watches
 //!             watcher: cuts frames without copying ─ finds the marker ─ checker, tally
-//! run       the phases: set up, sync, write, drain, clean up ─► report ─► table, JSON, page
+//! run       the phases: set up, sync, write, drain, resume, clean up ─► report ─► table, JSON, page
 //! ```
 //!
 //! The receivers share the machine with the server, so they do not parse frames: they search the
-//! first few hundred bytes of a frame twice. Every lost event is noticed, because the checker
-//! compares the events of each object with its acknowledged writes. A slow server cannot hide its
-//! latency by delaying the writes, because latency is measured from the time when a write was due.
+//! first few hundred bytes of a frame twice. Under HTTP/2, the task of a connection does this for
+//! all its watches as soon as it has read the bytes; a watcher's own task only opens its watches.
+//! Every lost event is noticed, because the checker compares the events of each object with its
+//! acknowledged writes. A slow server cannot hide its latency by delaying the writes, because
+//! latency is measured from the time when a write was due.
 
 mod clock;
 mod config;
@@ -35,7 +37,7 @@ pub use histogram::{Histogram, Latency};
 pub use progress::Progress;
 pub use results::environment::Environment;
 pub use results::page::page;
-pub use results::report::{Events, Ratios, Report, Run, Settings, Watches, Writes};
+pub use results::report::{Events, Ratios, Report, Resume, Run, Settings, Watches, Writes};
 pub use results::table::table;
 pub use results::times::times;
 pub use run::run;

@@ -53,6 +53,13 @@ pub(super) struct RunState {
     /// that a watcher receives again does not count.
     pub(super) delivered: AtomicU64,
     pub(super) sync_deadline: Instant,
+    /// The time when all connections were cut, in nanoseconds of the run's clock; `u64::MAX` before
+    /// the cut.
+    cut_at: AtomicU64,
+    /// True after the cut.
+    cut: watch::Sender<bool>,
+    /// The number of watchers that have received an event of a write after the cut.
+    pub(super) live: AtomicUsize,
     failure: Mutex<Option<String>>,
     is_cut_short: AtomicBool,
     /// True when the writers must stop.
@@ -77,6 +84,9 @@ impl RunState {
             is_window_open: AtomicBool::new(true),
             delivered: AtomicU64::new(0),
             sync_deadline: Instant::now() + SYNC_LIMIT,
+            cut_at: AtomicU64::new(u64::MAX),
+            cut: watch::Sender::new(false),
+            live: AtomicUsize::new(0),
             failure: Mutex::new(None),
             is_cut_short: AtomicBool::new(false),
             writing_over: watch::Sender::new(false),
@@ -96,6 +106,29 @@ impl RunState {
     pub(super) fn measured_from(&self) -> Option<u64> {
         let from = self.measured_from.load(Ordering::Acquire);
         (from != u64::MAX).then_some(from)
+    }
+
+    /// Cuts all connections of watchers, and ends the measurement of events. Returns the current
+    /// time of the run's clock in nanoseconds.
+    pub(super) fn cut_connections(&self) -> u64 {
+        let now = self.clock.now();
+        self.cut_at.store(now, Ordering::Release);
+        self.cut.send_replace(true);
+        now
+    }
+
+    /// Returns the time when all connections were cut, in nanoseconds of the run's clock; `None`
+    /// before the cut.
+    pub(super) fn cut_at(&self) -> Option<u64> {
+        let at = self.cut_at.load(Ordering::Acquire);
+        (at != u64::MAX).then_some(at)
+    }
+
+    /// Completes after [`RunState::cut_connections`] was called.
+    pub(super) async fn connections_cut(&self) {
+        let mut cut = self.cut.subscribe();
+        // This cannot fail, because `self` owns the sender.
+        let _ = cut.wait_for(|cut| *cut).await;
     }
 
     /// Fails the run because of a problem that a retry would not solve. Only the
@@ -140,11 +173,17 @@ impl RunState {
         self.writing_over.send_replace(true);
     }
 
+    /// Stops the writers, because enough was written.
+    pub(super) fn end_writing(&self) {
+        self.writing_over.send_replace(true);
+    }
+
     pub(super) fn is_cut_short(&self) -> bool {
         self.is_cut_short.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the writers must stop, because of a signal or because the run has failed.
+    /// Returns true if the writers must stop: because of a signal, because the run has failed, or
+    /// because enough was written.
     pub(super) fn is_writing_over(&self) -> bool {
         *self.writing_over.borrow()
     }

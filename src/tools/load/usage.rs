@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::Method;
 use kubefan_core::body::empty;
 use kubefan_core::upstream::{Client, ClientConfig, Identity, collect};
@@ -43,7 +44,7 @@ pub struct Usage {
     pub resident_bytes_before: u64,
     /// Resident memory in bytes when all watchers were in sync, before the first write.
     pub resident_bytes_idle: u64,
-    /// The largest resident memory in bytes of all samples.
+    /// The largest resident memory in bytes of all samples, those of the resume phase included.
     pub resident_bytes_peak: u64,
 }
 
@@ -141,6 +142,11 @@ impl UsageSource {
             Self::None(problem) => Err(problem.clone()),
         }
     }
+}
+
+/// Returns the present figures of all sources, in their order.
+pub(super) async fn sample_all(sources: &[UsageSource]) -> Vec<Result<Sample, String>> {
+    join_all(sources.iter().map(UsageSource::sample)).await
 }
 
 /// Returns the user and system time of this process since its start, in seconds;

@@ -91,6 +91,10 @@ fn problems(report: &Report) -> String {
     if given_up > 0 {
         problems.push(format!("{given_up} writes were not acknowledged in time."));
     }
+    let not_resumed = report.not_resumed();
+    if not_resumed > 0 {
+        problems.push(format!("{not_resumed} watchers did not become live again."));
+    }
     if let Some(failed) = &report.compared_failed {
         let failed = escape(failed);
         problems.push(format!(

@@ -46,6 +46,10 @@ pub struct Run {
     pub events: Events,
     /// How often watches ended, expired or were retried.
     pub watches: Watches,
+    /// How the watches resumed after the test had cut all their connections; `None` if it did not.
+    /// Its events and writes are in no other figure, except that `events` has its delivery errors
+    /// and `watches` what happened to its watches. Listing clients go on meanwhile.
+    pub resume: Option<Resume>,
     /// Counts and latencies of the lists; `None` without listing clients.
     pub lists: Option<Lists>,
     /// The CPU time and memory of the server; `None` if unknown.
@@ -115,6 +119,8 @@ pub struct Settings {
     pub list_storm: u32,
     /// The number of additional watchers that did not read.
     pub slow_watchers: u32,
+    /// True if the test was to cut all connections at the end.
+    pub resume: bool,
 }
 
 /// Counts and latencies of the writes of a run.
@@ -166,7 +172,8 @@ pub struct Events {
 /// How often the watches of a run ended, expired or were retried.
 #[derive(Clone, Debug, Serialize)]
 pub struct Watches {
-    /// The number of watches that the server ended or that broke, and that were opened again.
+    /// The number of watches that the server ended or that broke, and that were opened again. Those
+    /// that the test cut itself do not count.
     pub reconnects: u64,
     /// How often a watcher had to start again without a version, because an error such as 410
     /// Expired ended its watch or prevented it from resuming.
@@ -177,6 +184,28 @@ pub struct Watches {
     pub slow: u64,
     /// The number of slow watchers that lost their watch because the server ended it.
     pub slow_ended: u64,
+}
+
+/// How the watches resumed after all connections of watchers had been cut at once. A watcher is live
+/// again when it has received an event of a write after the cut.
+#[derive(Clone, Debug, Serialize)]
+pub struct Resume {
+    /// The number of watchers that were live again.
+    pub live: u64,
+    /// The time in seconds from the cut until all watchers were live again; `None` if some were not.
+    pub all_live_seconds: Option<f64>,
+    /// The time in milliseconds from the cut until a watcher was live again.
+    pub live_ms: Latency,
+    /// How often a watcher had to start again without a version, because it got an error such as
+    /// 410 Expired.
+    pub expired: u64,
+    /// The number of acknowledged writes after the cut.
+    pub writes: u64,
+    /// The CPU time in seconds of the watched server, from the cut until all watchers were live
+    /// again; `None` if unknown.
+    pub server_cpu_seconds: Option<f64>,
+    /// The same for the server that took the writes, if that is not the watched server.
+    pub write_server_cpu_seconds: Option<f64>,
 }
 
 /// The results of the first run divided by those of the second; `null` if one of them is unknown or
@@ -204,6 +233,10 @@ pub struct Ratios {
     pub cpu_per_event_with_writes: Option<f64>,
     /// The ratio of the servers' peak resident memory.
     pub resident_peak: Option<f64>,
+    /// The ratio of the times from the cut of all connections until all watchers were live again.
+    pub resume_all_live: Option<f64>,
+    /// The ratio of the watched servers' CPU times during that time.
+    pub resume_cpu: Option<f64>,
 }
 
 // === impl Report ===
@@ -258,6 +291,17 @@ impl Report {
     pub fn given_up(&self) -> u64 {
         let whole = self.runs.iter().filter(|run| !run.interrupted);
         whole.map(|run| run.writes.given_up).sum()
+    }
+
+    /// Returns the number of watchers that did not become live again after their connections had
+    /// been cut, in all runs that were not interrupted.
+    pub fn not_resumed(&self) -> u64 {
+        let whole = self.runs.iter().filter(|run| !run.interrupted);
+        let not_live = whole.filter_map(|run| {
+            let watchers = u64::from(run.settings.watchers);
+            Some(watchers.saturating_sub(run.resume.as_ref()?.live))
+        });
+        not_live.sum()
     }
 
     /// Encodes the report as indented JSON with a final line break.
@@ -317,6 +361,8 @@ impl Ratios {
             cpu_per_event: ratio(&|run| Some(run.server.as_ref()?.cpu_microseconds_per_event)),
             cpu_per_event_with_writes: ratio(&Run::cpu_per_event_with_writes),
             resident_peak: ratio(&|run| Some(run.server.as_ref()?.resident_bytes_peak as f64)),
+            resume_all_live: ratio(&|run| run.resume.as_ref()?.all_live_seconds),
+            resume_cpu: ratio(&|run| run.resume.as_ref()?.server_cpu_seconds),
         }
     }
 }
@@ -366,6 +412,26 @@ mod tests {
                 seconds: 1.0,
                 list_storm: 0,
                 slow_watchers: 0,
+                resume: false,
+            }
+        }
+    }
+
+    impl Resume {
+        /// Creates the results of one watcher, which was live again after half a second.
+        pub(crate) fn for_tests() -> Self {
+            Self {
+                live: 1,
+                all_live_seconds: Some(0.5),
+                live_ms: Latency {
+                    count: 1,
+                    p99: 500.0,
+                    ..Latency::default()
+                },
+                expired: 0,
+                writes: 3,
+                server_cpu_seconds: Some(0.25),
+                write_server_cpu_seconds: None,
             }
         }
     }
@@ -406,6 +472,7 @@ mod tests {
                     slow: 0,
                     slow_ended: 0,
                 },
+                resume: None,
                 lists: None,
                 server: None,
                 server_unknown: Some("no source".to_owned()),
@@ -435,8 +502,30 @@ mod tests {
         assert_eq!(ratios.all_synced, Some(1.0));
         assert_eq!(ratios.from_acknowledgement_p50, None);
         assert_eq!((ratios.lists_p50, ratios.cpu_per_event), (None, None));
+        assert_eq!((ratios.resume_all_live, ratios.resume_cpu), (None, None));
+        for (run, seconds) in [(&mut first, 0.5), (&mut second, 2.0)] {
+            run.resume = Some(Resume {
+                all_live_seconds: Some(seconds),
+                ..Resume::for_tests()
+            });
+        }
+        let ratios = Ratios::between(&first, &second);
+        assert_eq!(ratios.resume_all_live, Some(0.25));
+        assert_eq!(ratios.resume_cpu, Some(1.0));
         let alone = Report::for_tests(vec![first], Some("no route".to_owned()));
         assert_eq!(alone.ratios, None);
+    }
+
+    #[test]
+    fn watchers_that_did_not_resume_are_counted() {
+        let mut run = Run::for_tests("a");
+        run.settings.watchers = 5;
+        let not_resumed = |run: &Run| Report::for_tests(vec![run.clone()], None).not_resumed();
+        assert_eq!(not_resumed(&run), 0);
+        run.resume = Some(Resume::for_tests());
+        assert_eq!(not_resumed(&run), 4);
+        run.interrupted = true;
+        assert_eq!(not_resumed(&run), 0);
     }
 
     #[test]

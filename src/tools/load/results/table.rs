@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Events, Ratios, Report, Run, Settings};
+use super::report::{Events, Ratios, Report, Resume, Run, Settings};
 use super::times::times;
 use crate::load::histogram::Latency;
 
@@ -172,6 +172,12 @@ fn exceptions(run: &Run) -> Vec<(&'static str, String)> {
         let slow = format!("{slow}, {ended} of them ended by the server");
         rows.push(("slow watchers", slow));
     }
+    if let Some(resume) = &run.resume {
+        rows.push(("resume", resumed(resume, settings.watchers)));
+    } else if settings.resume {
+        let reason = "not measured, because the phase before it was not complete";
+        rows.push(("resume", reason.to_owned()));
+    }
     if let Some(lists) = &run.lists {
         let lists = format!(
             "{} by {} client{}, {:.1} MB, {} failed",
@@ -187,6 +193,22 @@ fn exceptions(run: &Run) -> Vec<(&'static str, String)> {
         rows.push(("left behind", left_behind.clone()));
     }
     rows
+}
+
+fn resumed(resume: &Resume, watchers: u32) -> String {
+    let when = match resume.all_live_seconds {
+        Some(seconds) => format!("{seconds:.2} s after all connections were cut"),
+        None => "after all connections were cut".to_owned(),
+    };
+    let cpu = resume.server_cpu_seconds;
+    let cpu = cpu.map(|seconds| format!(", {seconds:.2} s of server CPU"));
+    format!(
+        "{} of {watchers} watchers live again {when}, {} expired, {} writes{}",
+        resume.live,
+        resume.expired,
+        resume.writes,
+        cpu.unwrap_or_default()
+    )
 }
 
 /// Returns the rows for the CPU time and memory of the server, and for
@@ -219,7 +241,9 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
         (None, None) => {}
     }
     rows.extend(write_usage(run));
-    let own = format!("{:.2} s", run.own_cpu_seconds);
+    let own = run.own_cpu_seconds;
+    let each = own * 1e6 / run.events.delivered.max(1) as f64;
+    let own = format!("{own:.2} s, {each:.2} µs per event, the writes included");
     rows.push(("CPU of this program", own));
     rows
 }
@@ -275,6 +299,9 @@ pub(crate) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
         latencies.push(("write due → sent", run.writes.lateness_ms));
     }
     latencies.push(("watch opened → in sync", run.sync_ms));
+    if let Some(resume) = &run.resume {
+        latencies.push(("cut → live again", resume.live_ms));
+    }
     if let Some(lists) = &run.lists {
         latencies.push(("list", lists.latency_ms));
     }
@@ -294,6 +321,8 @@ pub(crate) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, String)> {
         ("server CPU per event", ratios.cpu_per_event),
         ("same, with all writes", ratios.cpu_per_event_with_writes),
         ("peak server memory", ratios.resident_peak),
+        ("cut → all live again", ratios.resume_all_live),
+        ("server CPU to resume", ratios.resume_cpu),
     ];
     all.into_iter()
         .filter_map(|(name, ratio)| Some((name, times(ratio?, 1.0))))
@@ -341,6 +370,7 @@ mod tests {
             "failed writes",
             "left behind",
             "write server",
+            "resume",
         ] {
             assert_eq!(row(&run, name), None, "{name}");
         }
@@ -353,9 +383,17 @@ mod tests {
         assert_eq!(row(&run, "failed writes"), failed);
         assert_eq!(row(&run, "left behind"), Some("an object".to_owned()));
         assert_eq!(row(&run, "write server"), Some("b".to_owned()));
+        run.settings.resume = true;
+        let skipped = row(&run, "resume").expect("a row");
+        assert!(skipped.contains("not measured"), "{skipped}");
+        run.resume = Some(Resume::for_tests());
+        let resumed = "1 of 1 watchers live again 0.50 s after all connections were cut, 0 expired, \
+                       3 writes, 0.25 s of server CPU";
+        assert_eq!(row(&run, "resume").as_deref(), Some(resumed));
         let report = Report::for_tests(vec![run], Some("no route".to_owned()));
         let table = table(&report);
         assert!(table.contains("could not be tested: no route"), "{table}");
+        assert!(table.contains("\ncut → live again  "), "{table}");
     }
 
     #[test]

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::Client;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::peak;
+use super::resume::{ResumePhase, ResumeStats};
 use crate::load::config::Protocol;
 use crate::load::error::Error;
 use crate::load::progress::Progress;
 use crate::load::run_state::{RunState, SYNC_LIMIT};
-use crate::load::usage::{Sample, Usage, UsageSource, own_cpu_seconds};
+use crate::load::usage::{Sample, Usage, UsageSource, own_cpu_seconds, sample_all};
 use crate::load::watch::list_storm::{ListStorm, Lists};
 use crate::load::watch::receivers::{ReceiverStats, Receivers};
 use crate::load::write::writer::{WriteJob, WriteStats, write};
@@ -74,6 +74,8 @@ pub(super) struct RunStats {
     pub(super) all_synced: Duration,
     pub(super) expected: u64,
     pub(super) own_cpu_seconds: f64,
+    /// The resume phase; `None` if there was none.
+    pub(super) resume: Option<ResumeStats>,
 }
 
 impl Measurement<'_> {
@@ -82,19 +84,22 @@ impl Measurement<'_> {
         job: WriteJob,
         progress: &mut Progress,
     ) -> Result<RunStats, Error> {
-        let before = self.sample().await;
+        let before = sample_all(&self.sources).await;
         let receivers =
             Receivers::start(&self.run_state, self.shutdown, self.step).map_err(Error::Thread)?;
         let all_synced = self.wait_until_synced(progress).await?;
-        let idle = self.sample().await;
+        let idle = sample_all(&self.sources).await;
         let own_before = own_cpu_seconds();
         let peak = peak::start(&self.run_state).map_err(Error::Thread)?;
         let list_storm = ListStorm::start(&self.run_state, self.shutdown).map_err(Error::Thread)?;
-        let write_stats = self.run_writes(job, progress).await?;
+        let write_stats = self.run_writes(job.clone(), progress).await?;
         let expected = write_stats.acknowledged * self.run_state.config.watchers_of_an_object();
         self.wait_until_drained(expected, progress).await?;
         let own_cpu_seconds = own_cpu_seconds() - own_before;
-        let after = self.sample().await;
+        let after = sample_all(&self.sources).await;
+        let resume = self
+            .resume_if_wanted(job, &write_stats, &after, progress)
+            .await?;
         self.run_state.stop();
         let peak = peak.finish().await.map_err(Error::Thread)?;
         let lists = list_storm.finish().await.map_err(Error::Thread)?;
@@ -114,12 +119,34 @@ impl Measurement<'_> {
             all_synced,
             expected,
             own_cpu_seconds,
+            resume,
         })
     }
 
-    /// Returns the present figures of all sources.
-    async fn sample(&self) -> Vec<Result<Sample, String>> {
-        join_all(self.sources.iter().map(|source| source.sample())).await
+    /// Runs the resume phase if the configuration has one and the writes before it were complete.
+    async fn resume_if_wanted(
+        &self,
+        job: WriteJob,
+        first: &WriteStats,
+        before: &[Result<Sample, String>],
+        progress: &mut Progress,
+    ) -> Result<Option<ResumeStats>, Error> {
+        let config = &self.run_state.config;
+        // After a write with an unknown outcome, the next number of its object is not known.
+        let is_complete = first.given_up == 0 && !self.run_state.is_writing_over();
+        if !config.resume || !is_complete {
+            return Ok(None);
+        }
+        let phase = ResumePhase {
+            run_state: &self.run_state,
+            shutdown: self.shutdown,
+            sources: &self.sources,
+        };
+        let resume = phase.run(job, first, before, progress).await?;
+        let writes = first.acknowledged + resume.write_stats.acknowledged;
+        let expected = writes * config.watchers_of_an_object();
+        self.wait_until_drained(expected, progress).await?;
+        Ok(Some(resume))
     }
 
     /// Waits until every watcher has received every object that it selects and all slow watches are
@@ -176,7 +203,8 @@ impl Measurement<'_> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
-        let mut write_stats = std::pin::pin!(write(job, shutdown));
+        let start = self.run_state.start_measuring();
+        let mut write_stats = std::pin::pin!(write(job, start, shutdown));
         loop {
             tokio::select! {
                 write_stats = &mut write_stats => {

@@ -2,6 +2,7 @@
 
 mod measure;
 mod peak;
+mod resume;
 mod summary;
 mod test_namespace;
 
@@ -187,6 +188,7 @@ async fn measure_in_namespace(
         path: test_namespace.path(),
         schedule: Schedule::new(config.rate, config.objects, config.duration),
         run_state: Arc::clone(run_state),
+        sent_before: Vec::new(),
     };
     Ok((object_bytes, measurement.measure(job, progress).await?))
 }

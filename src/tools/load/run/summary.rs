@@ -2,10 +2,11 @@
 
 use super::TestServers;
 use super::measure::RunStats;
+use super::resume::ResumeStats;
 use super::test_namespace::TestNamespace;
 use crate::load::config::{Config, Protocol};
 use crate::load::histogram::Histogram;
-use crate::load::results::report::{Events, Run, Settings, Watches, Writes};
+use crate::load::results::report::{Events, Resume, Run, Settings, Watches, Writes};
 use crate::load::watch::checker::DeliveryErrors;
 use crate::load::watch::receivers::SlowWatchers;
 use crate::load::watch::tally::Tally;
@@ -42,6 +43,7 @@ pub(super) fn settings(
         seconds: config.duration.as_secs_f64(),
         list_storm: config.list_storm,
         slow_watchers: config.slow_watchers,
+        resume: config.resume,
     }
 }
 
@@ -54,11 +56,19 @@ pub(super) fn summarize(
     left_behind: Option<String>,
 ) -> Run {
     let received = stats.received;
+    let mut by_object = stats.write_stats.by_object.clone();
+    if let Some(resume) = &stats.resume {
+        for (first, later) in by_object.iter_mut().zip(&resume.write_stats.by_object) {
+            *first = first.followed_by(*later);
+        }
+    }
     let mut errors = DeliveryErrors::default();
     for watcher in &received.watchers {
-        errors.add(&watcher.checker.finish(&stats.write_stats.by_object));
+        errors.add(&watcher.checker.finish(&by_object));
     }
     let tally = &received.tally;
+    let resume = stats.resume.as_ref();
+    let resume = resume.map(|resume| resumed(resume, tally, settings.watchers));
     Run {
         settings,
         interrupted,
@@ -68,6 +78,7 @@ pub(super) fn summarize(
         writes: writes(&stats.write_stats),
         events: events(stats.expected, errors, tally),
         watches: watches(&received.watchers, received.slow),
+        resume,
         lists: stats.lists,
         server_unknown: stats.usage.clone().and_then(Result::err),
         server: stats.usage.and_then(Result::ok),
@@ -124,6 +135,20 @@ fn watches(watchers: &[WatcherStats], slow: SlowWatchers) -> Watches {
         retries: sum(|watcher| watcher.retries),
         slow: slow.opened,
         slow_ended: slow.ended,
+    }
+}
+
+fn resumed(resume: &ResumeStats, tally: &Tally, watchers: u32) -> Resume {
+    let live_ms = tally.live.latency();
+    let cpu_seconds = |server: usize| resume.cpu_seconds.get(server).copied().flatten();
+    Resume {
+        live: resume.live,
+        all_live_seconds: (resume.live >= u64::from(watchers)).then_some(live_ms.max / 1e3),
+        live_ms,
+        expired: tally.expired_after_cut,
+        writes: resume.write_stats.acknowledged,
+        server_cpu_seconds: cpu_seconds(0),
+        write_server_cpu_seconds: cpu_seconds(1),
     }
 }
 

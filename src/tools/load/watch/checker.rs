@@ -47,7 +47,7 @@ pub(crate) struct SelectedObjects {
 
 /// Checks one watcher: remembers which writes its events have shown so far, and counts the events
 /// that were missed, duplicated, out of order or unwanted.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Checker {
     selected_objects: SelectedObjects,
     /// For each selected object, the number of the write that must come next; 0 if the watcher has
@@ -92,6 +92,21 @@ impl DeliveryErrors {
         self.duplicated += other.duplicated;
         self.out_of_order += other.out_of_order;
         self.unwanted += other.unwanted;
+    }
+}
+
+// === impl ObjectWrites ===
+
+impl ObjectWrites {
+    /// Returns these writes together with `later` ones to the same object.
+    pub(crate) fn followed_by(self, later: Self) -> Self {
+        match later.acknowledged {
+            0 => Self {
+                acknowledged: self.acknowledged,
+                has_unknown_outcome: self.has_unknown_outcome || later.has_unknown_outcome,
+            },
+            _ => later,
+        }
     }
 }
 

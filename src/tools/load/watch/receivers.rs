@@ -93,7 +93,7 @@ async fn receive(
         tally: parking_lot::Mutex::new(Tally::new(step)),
         opening_permits: Semaphore::new(MAX_OPENING),
     });
-    let tasks = start_watches(&context, &shutdown, thread);
+    let (tasks, slots) = start_watches(&context, &shutdown, thread);
     let slow = async {
         match thread {
             0 => open_slow(&context).await,
@@ -104,6 +104,10 @@ async fn receive(
         slow = slow => slow,
         () = run_state.stopped() => Vec::new(),
     };
+    tokio::select! {
+        () = cut(&run_state, &slots) => {}
+        () = run_state.stopped() => {}
+    }
     let mut watchers = Vec::with_capacity(tasks.len());
     for task in tasks {
         match task.await {
@@ -120,12 +124,20 @@ async fn receive(
     }
 }
 
-/// Starts the watches on this thread's share of the connections.
+/// Cuts the connections of this thread's watchers when the run says so.
+async fn cut(run_state: &RunState, slots: &[Arc<Slot>]) {
+    run_state.connections_cut().await;
+    for slot in slots {
+        slot.cut().await;
+    }
+}
+
+/// Starts the watches on this thread's share of the connections. Returns them and the connections.
 fn start_watches(
     context: &Arc<WatcherContext>,
     shutdown: &Shutdown,
     thread: u32,
-) -> Vec<JoinHandle<WatcherStats>> {
+) -> (Vec<JoinHandle<WatcherStats>>, Vec<Arc<Slot>>) {
     let config = &context.run_state.config;
     let mut tasks = Vec::new();
     // The connections of this thread, ordered by connection number.
@@ -146,7 +158,7 @@ fn start_watches(
         let (context, slot) = (Arc::clone(context), Arc::clone(&slots[at]));
         tasks.push(shutdown.spawn(watch(context, slot, number)));
     }
-    tasks
+    (tasks, slots)
 }
 
 /// Opens the watches of the slow watchers, with the selectors of the first watchers.
@@ -164,9 +176,9 @@ async fn open_slow(context: &WatcherContext) -> Vec<Body> {
             slot = Slot::new(version);
         }
         let path = context.run_state.watch_path(number % config.watchers, None);
-        match open(context, &slot, &path, &mut 0).await {
-            OpenOutcome::Watch(body, _) => {
-                slow.push(body);
+        match open(context, &slot, &path, || ()).await {
+            OpenOutcome::Watch(response, _) => {
+                slow.push(response.into_body());
                 context
                     .run_state
                     .open_slow_watches

@@ -27,6 +27,13 @@ impl Slot {
         Ok(slot.insert(opened).clone())
     }
 
+    /// Closes the connection, with all requests on it, as if it broke.
+    pub(super) async fn cut(&self) {
+        if let Some(connection) = self.connection.lock().await.take() {
+            connection.abort();
+        }
+    }
+
     pub(super) async fn forget(&self) {
         *self.connection.lock().await = None;
     }

@@ -20,6 +20,11 @@ pub(crate) struct Tally {
     pub(crate) bookmarks: u64,
     /// The number of events of objects that do not belong to the run.
     pub(crate) foreign: u64,
+    /// Times from the cut of all connections until a watcher was live again: it had an event of a
+    /// write after the cut.
+    pub(crate) live: Histogram,
+    /// How often a watcher had to start again without a version after the cut.
+    pub(crate) expired_after_cut: u64,
     timeline: Vec<u64>,
     /// The length of a step of the timeline, in nanoseconds.
     step: u64,
@@ -65,6 +70,8 @@ impl Tally {
         self.before_acknowledgement += other.before_acknowledgement;
         self.bookmarks += other.bookmarks;
         self.foreign += other.foreign;
+        self.live.add(&other.live);
+        self.expired_after_cut += other.expired_after_cut;
         let length = self.timeline.len().max(other.timeline.len());
         self.timeline.resize(length, 0);
         for (count, more) in self.timeline.iter_mut().zip(&other.timeline) {

@@ -1,15 +1,14 @@
 //! A watcher opens its watch, checks every event, and resumes from the last version when the watch
 //! ends.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, Response};
 use http_body_util::BodyExt;
 use kubefan_core::body::{Body, empty};
-use kubefan_core::upstream::Error;
+use kubefan_core::upstream::{BodySink, Error, SinkableBody};
 use memchr::memmem;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -23,6 +22,7 @@ use crate::load::config::Protocol;
 use crate::load::error::with_causes;
 use crate::load::run_state::RunState;
 use crate::load::target::request;
+use crate::load::write::marker::Marker;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -38,7 +38,7 @@ pub(crate) struct WatcherContext {
 }
 
 /// The results of one watcher.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct WatcherStats {
     pub(crate) checker: Checker,
     /// The time in nanoseconds from the watcher's request until it had received all objects that it
@@ -53,11 +53,16 @@ pub(crate) struct WatcherStats {
     pub(crate) retries: u64,
 }
 
-/// The state of a running watcher.
+/// A running watcher.
 struct Watcher {
     context: Arc<WatcherContext>,
-    number: u32,
     cutter: FrameCutter,
+    watch: Watch,
+}
+
+/// What a watcher knows of its watch and of the events so far.
+struct Watch {
+    number: u32,
     result: WatcherStats,
     opened_at: u64,
     is_synced: bool,
@@ -65,6 +70,22 @@ struct Watcher {
     is_initial: bool,
     last_version: Option<u64>,
     has_error: bool,
+    /// True after a frame that was too long; nothing more is read then.
+    has_failed: bool,
+    /// True if the watch was opened after the test cut its connection.
+    is_after_cut: bool,
+    /// True after an event of a write after the cut, in a watch after the cut.
+    is_live: bool,
+}
+
+/// Takes the body of a watch. Under HTTP/2, the connection's task calls it, so that no other task is
+/// woken for an event.
+struct WatcherSink(Arc<Mutex<Watcher>>);
+
+impl BodySink for WatcherSink {
+    fn take(&mut self, part: &[u8], read_at: Instant) {
+        self.0.lock().take(part, read_at);
+    }
 }
 
 /// Runs watcher `number` until the run stops or fails.
@@ -74,44 +95,41 @@ pub(crate) async fn watch(
     number: u32,
 ) -> WatcherStats {
     let run_state = Arc::clone(&context.run_state);
-    let mut watcher = Watcher::new(context, number);
-    let mut stopped = pin!(run_state.stopped());
-    loop {
-        let body = tokio::select! {
-            biased;
-            () = &mut stopped => return watcher.result,
-            opened = watcher.open(&slot) => opened,
-        };
-        let Some(mut body) = body else {
-            return watcher.result;
-        };
+    let watcher = Arc::new(Mutex::new(Watcher::new(context, number)));
+    tokio::select! {
+        biased;
+        () = run_state.stopped() => {}
+        () = follow(&run_state, &slot, &watcher) => {}
+    }
+    let watcher = watcher.lock();
+    watcher.watch.result.clone()
+}
+
+/// Opens a watch again and again, until the server refuses it permanently.
+async fn follow(run_state: &RunState, slot: &Slot, watcher: &Arc<Mutex<Watcher>>) {
+    while let Some(mut body) = open_next(slot, watcher).await {
+        // Under HTTP/2, the sink gets all data.
         loop {
-            let frame = tokio::select! {
-                biased;
-                frame = body.frame() => frame,
-                () = &mut stopped => return watcher.result,
-            };
-            let data = match frame {
-                Some(Ok(frame)) => frame.into_data(),
+            match body.frame().await {
+                // Trailers contain nothing of interest.
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        watcher.lock().take(data, Instant::now());
+                    }
+                }
                 Some(Err(error)) => {
-                    tracing::debug!(number, %error, "a watch broke");
+                    tracing::debug!(%error, "a watch broke");
                     break;
                 }
                 None => break,
-            };
-            // Trailers contain nothing of interest.
-            let Ok(data) = data else { continue };
-            if let Err(problem) = watcher.take(&data) {
-                run_state.fail(format!("watcher {number} got {problem}"));
-                return watcher.result;
             }
         }
-        watcher.on_end();
-        // If the server ends every watch at once, thousands of watchers must not retry in a tight
-        // loop.
-        tokio::select! {
-            () = &mut stopped => return watcher.result,
-            () = sleep(FIRST_PAUSE) => {}
+        drop(body);
+        let was_cut = watcher.lock().on_end();
+        if !was_cut {
+            // If the server ends every watch at once, thousands of watchers must not retry in a
+            // tight loop.
+            sleep(FIRST_PAUSE).await;
         }
         if !matches!(run_state.config.protocol, Protocol::Http2) {
             slot.forget().await;
@@ -119,10 +137,37 @@ pub(crate) async fn watch(
     }
 }
 
+/// Opens the watcher's next watch, which resumes if possible. Returns its body, or `None` if the
+/// server refused the watch permanently and the run was marked as failed.
+async fn open_next(slot: &Slot, watcher: &Arc<Mutex<Watcher>>) -> Option<Body> {
+    let context = Arc::clone(&watcher.lock().context);
+    loop {
+        let path = watcher.lock().path();
+        let count_retry = || watcher.lock().watch.result.retries += 1;
+        match open(&context, slot, &path, count_retry).await {
+            OpenOutcome::Watch(mut response, requested_at) => {
+                watcher.lock().on_open(requested_at);
+                if let Some(body) = response.extensions_mut().remove::<SinkableBody>() {
+                    body.send_to(Box::new(WatcherSink(Arc::clone(watcher))));
+                }
+                return Some(response.into_body());
+            }
+            OpenOutcome::Refused => return None,
+            OpenOutcome::Expired => {
+                tracing::debug!(path, "a watch has expired");
+                watcher.lock().on_expired();
+                // If the server answers 410 even without a version, the watcher must not retry in a
+                // tight loop.
+                sleep(FIRST_PAUSE).await;
+            }
+        }
+    }
+}
+
 /// The outcome of a request for a watch.
 pub(crate) enum OpenOutcome {
-    /// The watch is open: its body, and the time of the request in nanoseconds of the run's clock.
-    Watch(Body, u64),
+    /// The watch is open: its answer, and the time of the request in nanoseconds of the run's clock.
+    Watch(Response<Body>, u64),
     /// The server refused the watch with 410, because the version is too old.
     Expired,
     /// The server refused the watch permanently, and the run has been marked as failed.
@@ -130,19 +175,19 @@ pub(crate) enum OpenOutcome {
 }
 
 /// Opens a watch on the connection of `slot`. Retries with backoff after errors that may be
-/// temporary, and counts each retry in `retries`. Before the first write, it retries only until the
-/// sync deadline.
+/// temporary, and reports each retry to `on_retry`. Before the first write, it retries only until
+/// the sync deadline.
 pub(crate) async fn open(
     context: &WatcherContext,
     slot: &Slot,
     path: &str,
-    retries: &mut u64,
+    mut on_retry: impl FnMut(),
 ) -> OpenOutcome {
     let run_state = &context.run_state;
     let mut pause = FIRST_PAUSE;
     loop {
         let error = match attempt(context, slot, path).await {
-            Ok((body, requested_at)) => return OpenOutcome::Watch(body, requested_at),
+            Ok((response, requested_at)) => return OpenOutcome::Watch(response, requested_at),
             Err(error) if error.is_expired() => return OpenOutcome::Expired,
             Err(error) => error,
         };
@@ -156,19 +201,27 @@ pub(crate) async fn open(
             return OpenOutcome::Refused;
         }
         tracing::debug!(problem, "trying again");
-        *retries += 1;
+        on_retry();
         slot.forget_broken(&error).await;
         sleep(error.retry_after().unwrap_or(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Sends one request for a watch. Returns the response's body, and the time of the request in
-/// nanoseconds of the run's clock.
-async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(Body, u64), Error> {
-    // This cannot fail, because the semaphore is never closed.
-    let _permit = context.opening_permits.acquire().await;
+/// Sends one request for a watch. Returns the response, and the time of the request in nanoseconds
+/// of the run's clock.
+async fn attempt(
+    context: &WatcherContext,
+    slot: &Slot,
+    path: &str,
+) -> Result<(Response<Body>, u64), Error> {
     let run_state = &context.run_state;
+    // After the cut, the watchers come all at once, as they do after a restart of the server.
+    let _permit = match run_state.cut_at() {
+        // This cannot fail, because the semaphore is never closed.
+        None => context.opening_permits.acquire().await.ok(),
+        Some(_) => None,
+    };
     // The time is taken after the permit is acquired: the wait for the permit must not
     // count as latency of the server.
     let requested_at = run_state.clock.now();
@@ -182,7 +235,7 @@ async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(B
         .unwrap_or_default();
     let requested = format.media_type();
     if received.starts_with(requested) {
-        Ok((response.into_body(), requested_at))
+        Ok((response, requested_at))
     } else {
         Err(Error::MediaType {
             requested,
@@ -191,87 +244,138 @@ async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(B
     }
 }
 
+// === impl Watcher ===
+
 impl Watcher {
     fn new(context: Arc<WatcherContext>, number: u32) -> Self {
         let config = &context.run_state.config;
         Self {
-            number,
             cutter: FrameCutter::new(config.format),
-            result: WatcherStats {
-                checker: Checker::new(config.selected_objects(number)),
-                synced_after: None,
-                ends: 0,
-                expired: 0,
-                retries: 0,
+            watch: Watch {
+                number,
+                result: WatcherStats {
+                    checker: Checker::new(config.selected_objects(number)),
+                    synced_after: None,
+                    ends: 0,
+                    expired: 0,
+                    retries: 0,
+                },
+                opened_at: context.run_state.clock.now(),
+                is_synced: false,
+                is_initial: true,
+                last_version: None,
+                has_error: false,
+                has_failed: false,
+                is_after_cut: false,
+                is_live: false,
             },
-            opened_at: context.run_state.clock.now(),
-            is_synced: false,
-            is_initial: true,
-            last_version: None,
-            has_error: false,
             context,
         }
     }
 
-    /// Opens the watcher's next watch, which resumes if possible. Returns `None` if the server
-    /// refused it permanently and the run was marked as failed.
-    async fn open(&mut self, slot: &Slot) -> Option<Body> {
-        let body = loop {
-            let path = self
-                .context
-                .run_state
-                .watch_path(self.number, self.last_version);
-            match open(&self.context, slot, &path, &mut self.result.retries).await {
-                OpenOutcome::Watch(body, requested_at) => {
-                    if !self.is_synced {
-                        self.opened_at = requested_at;
-                    }
-                    break body;
-                }
-                OpenOutcome::Refused => return None,
-                OpenOutcome::Expired => {
-                    tracing::debug!(number = self.number, path, "a watch has expired");
-                    self.on_expired();
-                    // If the server answers 410 even without a version, the watcher must not retry
-                    // in a tight loop.
-                    sleep(FIRST_PAUSE).await;
-                }
-            }
-        };
+    /// Returns the path of the next watch.
+    fn path(&self) -> String {
+        let (number, version) = (self.watch.number, self.watch.last_version);
+        self.context.run_state.watch_path(number, version)
+    }
+
+    /// Begins a watch that was requested at `requested_at`.
+    fn on_open(&mut self, requested_at: u64) {
         let run_state = &self.context.run_state;
         self.cutter = FrameCutter::new(run_state.config.format);
-        if !run_state.config.watch_list && self.result.checker.has_seen_all() {
-            self.mark_synced(run_state.clock.now());
+        self.watch.is_after_cut = run_state.cut_at().is_some();
+        if !self.watch.is_synced {
+            self.watch.opened_at = requested_at;
         }
-        Some(body)
+        self.watch.check_synced(run_state, run_state.clock.now());
     }
 
-    fn mark_synced(&mut self, now: u64) {
-        if !self.is_synced {
-            self.is_synced = true;
-            self.result.synced_after = Some(now - self.opened_at);
-            self.context
-                .run_state
-                .synced
-                .fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Counts the end of a watch. The next watch resumes from the last version, or starts again if
-    /// the watch delivered an ERROR event.
-    fn on_end(&mut self) {
-        self.result.ends += 1;
-        if std::mem::take(&mut self.has_error) {
+    /// Counts the end of a watch, and returns true if the test itself has cut its connection. The
+    /// next watch resumes from the last version, or starts again if the watch delivered an ERROR
+    /// event.
+    fn on_end(&mut self) -> bool {
+        let is_cut = self.context.run_state.cut_at().is_some() && !self.watch.is_after_cut;
+        self.watch.result.ends += u64::from(!is_cut);
+        if std::mem::take(&mut self.watch.has_error) {
             self.on_expired();
         }
+        is_cut
     }
 
     /// Makes the next watch start without a version, from the current objects.
     fn on_expired(&mut self) {
-        self.result.expired += 1;
-        self.last_version = None;
-        self.result.checker.restart();
-        self.is_initial = true;
+        self.watch.result.expired += 1;
+        if self.context.run_state.cut_at().is_some() {
+            self.context.tally.lock().expired_after_cut += 1;
+        }
+        self.watch.last_version = None;
+        self.watch.result.checker.restart();
+        self.watch.is_initial = true;
+    }
+
+    /// Takes bytes of the watch's body, which were read at `read_at`.
+    fn take(&mut self, chunk: &[u8], read_at: Instant) {
+        let Self {
+            context,
+            cutter,
+            watch,
+        } = self;
+        if watch.has_failed {
+            return;
+        }
+        let run_state = &*context.run_state;
+        let received = Received {
+            now: run_state.clock.since_start(read_at),
+            measured_from: run_state.measured_from(),
+            cut_at: run_state.cut_at(),
+        };
+        let mut tally = context.tally.lock();
+        if received.is_measured() {
+            tally.bytes += chunk.len() as u64;
+        }
+        let cut = cutter.cut(chunk, |frame| {
+            watch.take_frame(run_state, &mut tally, &received, frame);
+        });
+        drop(tally);
+        watch.check_synced(run_state, received.now);
+        if let Err(problem) = cut {
+            watch.has_failed = true;
+            run_state.fail(format!("watcher {} got {problem}", watch.number));
+        }
+    }
+}
+
+/// When bytes were received, and the phase of the run then. All times are in nanoseconds of the
+/// run's clock.
+struct Received {
+    now: u64,
+    measured_from: Option<u64>,
+    cut_at: Option<u64>,
+}
+
+impl Received {
+    /// Returns true between the first write and the cut of the connections.
+    fn is_measured(&self) -> bool {
+        self.measured_from.is_some() && self.cut_at.is_none()
+    }
+}
+
+// === impl Watch ===
+
+impl Watch {
+    /// Without a watch-list, a watcher is in sync when it has seen all objects.
+    fn check_synced(&mut self, run_state: &RunState, now: u64) {
+        if !self.is_synced && !run_state.config.watch_list && self.result.checker.has_seen_all() {
+            self.mark_synced(run_state, now);
+        }
+    }
+
+    fn mark_synced(&mut self, run_state: &RunState, now: u64) {
+        if !self.is_synced {
+            self.is_synced = true;
+            self.result.synced_after = Some(now.saturating_sub(self.opened_at));
+            run_state.synced.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Stores the version to resume from. Ignores it during the initial objects, because their
@@ -282,34 +386,11 @@ impl Watcher {
         }
     }
 
-    fn take(&mut self, chunk: &[u8]) -> Result<(), String> {
-        let context = Arc::clone(&self.context);
-        let run_state = &context.run_state;
-        let now = run_state.clock.now();
-        let from = run_state.measured_from();
-        let mut tally = context.tally.lock();
-        if from.is_some() {
-            tally.bytes += chunk.len() as u64;
-        }
-        let mut cutter =
-            std::mem::replace(&mut self.cutter, FrameCutter::new(run_state.config.format));
-        let cut = cutter.cut(chunk, |frame| {
-            self.take_frame(run_state, &mut tally, now, from, frame);
-        });
-        self.cutter = cutter;
-        drop(tally);
-        if !run_state.config.watch_list && self.result.checker.has_seen_all() {
-            self.mark_synced(now);
-        }
-        cut.map_err(|error| error.to_string())
-    }
-
     fn take_frame(
         &mut self,
         run_state: &RunState,
         tally: &mut Tally,
-        now: u64,
-        from: Option<u64>,
+        received: &Received,
         frame: &[u8],
     ) {
         let frame_type = FrameType::of(run_state.config.format, frame);
@@ -323,7 +404,7 @@ impl Watcher {
             tally.bookmarks += 1;
             if memmem::find(frame, INITIAL_EVENTS_END).is_some() {
                 self.is_initial = false;
-                self.mark_synced(now);
+                self.mark_synced(run_state, received.now);
             }
             // Without a watch-list, the first bookmark comes after the initial objects.
             self.is_initial &= run_state.config.watch_list;
@@ -345,11 +426,34 @@ impl Watcher {
         let arrival = checker.record(marker.object, marker.sequence, version, is_state);
         if marker.sequence > 0 && matches!(arrival, Arrival::New | Arrival::Late) {
             run_state.delivered.fetch_add(1, Ordering::Relaxed);
-            if let Some(from) = from {
+            self.record(run_state, tally, received, marker);
+        }
+    }
+
+    /// Records the time of an event that arrived for the first time.
+    fn record(
+        &mut self,
+        run_state: &RunState,
+        tally: &mut Tally,
+        received: &Received,
+        marker: Marker,
+    ) {
+        let now = received.now;
+        match (received.cut_at, received.measured_from) {
+            // An event may still arrive over the old connection.
+            (Some(cut_at), _)
+                if self.is_after_cut && !self.is_live && marker.scheduled >= cut_at =>
+            {
+                self.is_live = true;
+                tally.live.record(now.saturating_sub(cut_at));
+                run_state.live.fetch_add(1, Ordering::Relaxed);
+            }
+            (None, Some(from)) => {
                 let acknowledged = run_state.acknowledgements.get(marker.number);
                 let since = |at: u64| at.saturating_sub(from);
                 tally.record(since(now), since(marker.scheduled), acknowledged.map(since));
             }
+            _ => {}
         }
     }
 }

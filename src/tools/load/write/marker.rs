@@ -55,16 +55,9 @@ impl MarkerFinder {
         let mut rest = &frame[at + self.prefix.needle().len()..];
         let mut fields = [0_u64; FIELDS.len()];
         for (field, length) in fields.iter_mut().zip(FIELDS) {
-            let digits = std::str::from_utf8(rest.get(..length)?).ok()?;
-            // The load test writes no sign and no upper case.
-            if !digits
-                .bytes()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-            {
-                return None;
-            }
-            *field = u64::from_str_radix(digits, 16).ok()?;
-            rest = rest.get(length + 1..)?;
+            let (digits, after) = rest.split_at_checked(length)?;
+            *field = hexadecimal(digits)?;
+            rest = after.get(1..)?;
         }
         let [object, sequence, number, scheduled] = fields;
         Some(Marker {
@@ -74,6 +67,20 @@ impl MarkerFinder {
             scheduled,
         })
     }
+}
+
+/// Reads up to 16 hexadecimal digits. The load test writes no sign and no upper case.
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for digit in digits {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        value = value << 4 | u64::from(digit);
+    }
+    Some(value)
 }
 
 #[cfg(test)]

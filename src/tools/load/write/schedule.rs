@@ -1,6 +1,7 @@
 //! The schedule of writes. It is fixed before the run, so that a slow server cannot delay the
 //! writes and so hide its latency (coordinated omission).
 
+use std::ops::Range;
 use std::time::Duration;
 
 /// The maximum number of concurrent writers.
@@ -15,6 +16,8 @@ pub(crate) struct Schedule {
     rate: Option<f64>,
     objects: u32,
     pub(crate) duration: Duration,
+    /// With a rate, the number of the first write.
+    first: u64,
 }
 
 /// One write of the schedule.
@@ -33,6 +36,16 @@ impl Schedule {
             rate,
             objects,
             duration,
+            first: 0,
+        }
+    }
+
+    /// Returns the schedule of the writes that follow this schedule to its end.
+    pub(crate) fn followed_by(self, duration: Duration) -> Self {
+        Self {
+            first: self.end().unwrap_or(0),
+            duration,
+            ..self
         }
     }
 
@@ -58,21 +71,26 @@ impl Schedule {
     /// without a rate.
     pub(crate) fn due(&self, number: u64) -> Option<Duration> {
         let rate = self.rate?;
-        Some(Duration::from_secs_f64(number as f64 / rate))
+        let before = number.saturating_sub(self.first);
+        Some(Duration::from_secs_f64(before as f64 / rate))
     }
 
-    /// Returns the number of all writes; `None` without a rate.
-    pub(crate) fn writes(&self) -> Option<u64> {
+    /// Returns the numbers of all writes; `None` without a rate.
+    pub(crate) fn numbers(&self) -> Option<Range<u64>> {
+        Some(self.first..self.end()?)
+    }
+
+    /// Returns the number after that of the last write; `None` without a rate.
+    fn end(&self) -> Option<u64> {
         let rate = self.rate?;
-        Some((rate * self.duration.as_secs_f64()).ceil() as u64)
+        Some(self.first + (rate * self.duration.as_secs_f64()).ceil() as u64)
     }
 
     /// Returns the number of writes that the writer of write `number` still has to send, including
     /// write `number`. It is 1 without a rate.
     pub(crate) fn remaining_from(&self, number: u64) -> u64 {
-        let writes = self.writes().unwrap_or(number + 1);
-        writes
-            .saturating_sub(number)
+        let end = self.end().unwrap_or(number + 1);
+        end.saturating_sub(number)
             .div_ceil(u64::from(self.writers()))
     }
 }
@@ -119,10 +137,14 @@ mod tests {
         ];
         for (rate, seconds, writes, number, due) in table {
             let schedule = Schedule::new(Some(rate), 20, seconds * second);
-            assert_eq!(schedule.writes(), Some(writes), "{rate}");
+            assert_eq!(schedule.numbers(), Some(0..writes), "{rate}");
             assert_eq!(schedule.due(number), due, "{rate}");
             let last = schedule.due(writes - 1).expect("a scheduled write");
             assert!(last < seconds * second);
+            let next = schedule.followed_by(2 * second);
+            let last = writes + (2.0 * rate).ceil() as u64;
+            assert_eq!(next.numbers(), Some(writes..last), "{rate}");
+            assert_eq!(next.due(writes + number), due, "{rate}");
         }
         // With ten writes and four writers, the second writer has the writes 1, 5 and 9.
         let ten = Schedule::new(Some(10.0), 4, second);
@@ -131,7 +153,8 @@ mod tests {
             .into();
         assert_eq!(left, [3, 2, 1, 2, 1, 0]);
         let fastest = Schedule::new(None, 20, second);
-        assert_eq!((fastest.writes(), fastest.due(1)), (None, None));
+        assert_eq!((fastest.numbers(), fastest.due(1)), (None, None));
+        assert_eq!(fastest.followed_by(second), fastest);
         assert_eq!(fastest.remaining_from(7), 1);
     }
 }

@@ -31,6 +31,7 @@ const LATE: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: usize = 16 << 20;
 
 /// Everything that the writers need: the objects, the schedule and the server.
+#[derive(Clone)]
 pub(crate) struct WriteJob {
     pub(crate) run_state: Arc<RunState>,
     pub(crate) client: Client,
@@ -38,6 +39,8 @@ pub(crate) struct WriteJob {
     /// The URL path of the collection that holds the objects.
     pub(crate) path: String,
     pub(crate) schedule: Schedule,
+    /// The number of writes of each writer before this job; empty if there are none.
+    pub(crate) sent_before: Vec<u32>,
 }
 
 /// The results of the writers.
@@ -56,11 +59,13 @@ pub(crate) struct WriteStats {
     pub(crate) lateness: Histogram,
     /// The time of the last acknowledgement, in nanoseconds since the start of the writing phase.
     pub(crate) last_acknowledged: u64,
+    /// The number of acknowledged writes of each writer, those before its job included.
+    pub(crate) sent: Vec<u32>,
 }
 
-/// Runs the schedule to its end. Returns when the last write is acknowledged or given up.
-pub(crate) async fn write(job: WriteJob, shutdown: &Shutdown) -> WriteStats {
-    let start = job.run_state.start_measuring();
+/// Runs the schedule to its end, from `start` on, a time of the run's clock in nanoseconds. Returns
+/// when the last write is acknowledged or given up.
+pub(crate) async fn write(job: WriteJob, start: u64, shutdown: &Shutdown) -> WriteStats {
     let writers = job.schedule.writers();
     let job = Arc::new(job);
     let tickets: Arc<Vec<Semaphore>> = Arc::new((0..writers).map(|_| Semaphore::new(0)).collect());
@@ -98,7 +103,7 @@ pub(crate) async fn write(job: WriteJob, shutdown: &Shutdown) -> WriteStats {
 /// there, because a runtime's timers are precise only to a millisecond.
 fn issue_tickets(job: &WriteJob, tickets: &[Semaphore], start: u64) {
     let schedule = &job.schedule;
-    for number in 0..schedule.writes().unwrap_or_default() {
+    for number in schedule.numbers().unwrap_or_default() {
         let due = start + schedule.due(number).map_or(0, nanoseconds);
         loop {
             let left = due.saturating_sub(job.run_state.clock.now());
@@ -120,7 +125,7 @@ fn issue_tickets(job: &WriteJob, tickets: &[Semaphore], start: u64) {
 impl WriteJob {
     /// Waits until write `number` is due. Returns false if it never will be.
     async fn wait_until_due(&self, number: u64, tickets: &Semaphore, start: u64) -> bool {
-        match self.schedule.writes() {
+        match self.schedule.numbers() {
             None => {
                 let end = start + nanoseconds(self.schedule.duration);
                 while !self.run_state.try_enter_window() {
@@ -131,7 +136,7 @@ impl WriteJob {
                 }
                 self.run_state.clock.now() < end
             }
-            Some(writes) if number >= writes => false,
+            Some(numbers) if !numbers.contains(&number) => false,
             // The semaphore is closed if the writers must stop.
             Some(_) => tickets.acquire().await.is_ok_and(|ticket| {
                 ticket.forget();
@@ -144,10 +149,11 @@ impl WriteJob {
         let mut part = WriterStats {
             stats: WriteStats::default(),
             objects: HashMap::new(),
+            sent: self.sent_before.get(writer as usize).copied().unwrap_or(0),
         };
         let deadline = self.run_state.clock.at(start) + self.schedule.duration + LATE;
-        for index in 0.. {
-            let write = self.schedule.write(writer, index);
+        loop {
+            let write = self.schedule.write(writer, part.sent);
             if self.run_state.is_writing_over()
                 || !self.wait_until_due(write.number, tickets, start).await
                 || self.run_state.is_writing_over()
@@ -177,6 +183,7 @@ impl WriteJob {
                 break;
             }
             object_writes.acknowledged = write.sequence;
+            part.sent += 1;
             part.stats.last_acknowledged = self.run_state.clock.now().saturating_sub(start);
         }
         part
@@ -269,6 +276,8 @@ fn is_final(error: &Error) -> bool {
 struct WriterStats {
     stats: WriteStats,
     objects: HashMap<usize, ObjectWrites>,
+    /// The number of acknowledged writes, those before the job included.
+    sent: u32,
 }
 
 impl WriteStats {
@@ -276,6 +285,7 @@ impl WriteStats {
         for (object, object_writes) in part.objects {
             self.by_object[object] = object_writes;
         }
+        self.sent.push(part.sent);
         let more = part.stats;
         self.acknowledged += more.acknowledged;
         self.retries += more.retries;

@@ -1,0 +1,252 @@
+//! Bodies that sinks take, and the frames that the HTTP library gets.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::Waker;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt, stream};
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use parking_lot::Mutex;
+use tokio::io::ReadBuf;
+use tokio::time::Instant;
+
+use super::received_frames::ReceivedFrames;
+use super::streams::{BodySink, Streams, Windows};
+use super::{HttpVersion, SinkableBody};
+use crate::body;
+use crate::body::{Body, empty, full};
+use crate::upstream::tests::support::{TestServer, in_time};
+use crate::upstream::{Client, Error};
+
+/// Smaller than the body of `/long`, so that both windows must be opened again.
+const WINDOW: u32 = 1 << 16;
+const HTTP2: HttpVersion = HttpVersion::Http2 {
+    stream_window: WINDOW,
+    connection_window: 8 * WINDOW,
+};
+const LINES: u32 = 20_000;
+
+/// Keeps what it gets.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl BodySink for Kept {
+    fn take(&mut self, part: &[u8], _: Instant) {
+        self.0.lock().extend_from_slice(part);
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().clone()
+    }
+}
+
+fn line(number: u32) -> Bytes {
+    format!("{number:>60}\n").into()
+}
+
+/// Returns a body of many lines, which has no announced length.
+fn lines() -> Body {
+    let frames = (0..LINES).map(|number| Ok::<_, Infallible>(Frame::data(line(number))));
+    body::boxed(StreamBody::new(stream::iter(frames)))
+}
+
+/// Returns a body of one line, which never ends.
+fn endless() -> Body {
+    let first = stream::iter([Ok::<_, Infallible>(Frame::data(line(0)))]);
+    body::boxed(StreamBody::new(first.chain(stream::pending())))
+}
+
+async fn server() -> TestServer {
+    TestServer::tls(|request| async move {
+        match request.uri().path() {
+            "/long" => Response::new(lines()),
+            "/endless" => Response::new(endless()),
+            _ => {
+                let mut missing = Response::new(full("no such thing"));
+                *missing.status_mut() = StatusCode::NOT_FOUND;
+                missing
+            }
+        }
+    })
+    .await
+}
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(path).body(empty()).expect("a request")
+}
+
+/// Gives the body of `response` to a sink.
+fn keep(response: &mut Response<Body>) -> Kept {
+    let kept = Kept::default();
+    let body = response.extensions_mut().remove::<SinkableBody>();
+    body.expect("over HTTP/2").send_to(Box::new(kept.clone()));
+    kept
+}
+
+#[tokio::test]
+async fn sinks_get_whole_bodies_and_the_library_reads_all_others() {
+    let client: Client = server().await.client().await;
+    let connection = client.open_connection(HTTP2).await.expect("a connection");
+    let long = || client.request_over(&connection, get("/long"));
+    let all: Vec<u8> = (0..LINES).flat_map(line).collect();
+    in_time(async {
+        let mut first = long().await.expect("an answer");
+        let mut second = long().await.expect("an answer");
+        let read = long().await.expect("an answer");
+        let kept = [keep(&mut first), keep(&mut second)];
+        // Nothing reads this body, and the others must not wait for it.
+        let unread = long().await.expect("an answer");
+        for response in [first, second] {
+            let left = response.into_body().collect().await.expect("an end");
+            assert_eq!(left.to_bytes(), "");
+        }
+        assert!(kept.iter().all(|kept| kept.bytes() == all));
+        let read = read.into_body().collect().await.expect("a body");
+        assert!(read.to_bytes() == all);
+        drop(unread);
+        let missing = client.request_over(&connection, get("/missing")).await;
+        let Err(Error::Answer { status, .. }) = &missing else {
+            panic!("{missing:?}");
+        };
+        assert_eq!(status.code, 404);
+        assert_eq!(status.message, "no such thing");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_aborted_connection_fails_its_bodies() {
+    let client = server().await.client().await;
+    let connection = client.open_connection(HTTP2).await.expect("a connection");
+    let answer = client.request_over(&connection, get("/endless")).await;
+    let mut response = answer.expect("an answer");
+    let kept = keep(&mut response);
+    assert!(!connection.is_closed());
+    connection.abort();
+    assert!(connection.is_closed());
+    let ended = in_time(response.into_body().collect()).await;
+    assert!(ended.is_err(), "{ended:?}");
+    // The line may have arrived before.
+    assert!(line(0).starts_with(&kept.bytes()));
+    let refused = client.request_over(&connection, get("/endless")).await;
+    assert!(refused.is_err());
+}
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).expect("a short payload");
+    let head = [0, 0, length, kind, flags, 0, 0, 0, stream];
+    [&head, payload].concat()
+}
+
+/// Returns what `streams` has for the library.
+fn read_passed(streams: &mut Streams) -> Vec<u8> {
+    let mut read = Vec::new();
+    let mut space = [0; 7];
+    loop {
+        let mut buffer = ReadBuf::new(&mut space);
+        if !streams.read_passed(&mut buffer, Waker::noop()) {
+            return read;
+        }
+        read.extend_from_slice(buffer.filled());
+    }
+}
+
+#[test]
+fn frames_reach_their_receivers_however_they_are_divided() {
+    let (data, headers, ping, end, padded) = (0, 1, 6, 1, 8);
+    let received = [
+        frame(headers, 4, 1, b"\x88"),
+        frame(data, 0, 1, b"first "),
+        frame(data, 0, 3, b"early "),
+        frame(ping, 0, 0, &[7; 8]),
+        frame(data, padded, 1, b"\x03second \0\0\0"),
+        frame(data, 0, 5, b"other"),
+        frame(data, 0, 1, b""),
+        frame(data, end, 1, b"last"),
+        frame(data, end, 3, b"late"),
+        frame(data, end | padded, 7, b"\x01x\0"),
+    ];
+    let passed = [
+        frame(headers, 4, 1, b"\x88"),
+        frame(ping, 0, 0, &[7; 8]),
+        frame(data, 0, 5, b"other"),
+        frame(data, end, 1, b""),
+        frame(data, end, 7, b""),
+    ];
+    let received = received.concat();
+    for size in 1..=received.len() {
+        let mut streams = Streams::new(Windows {
+            stream: 40,
+            connection: 54,
+        });
+        let sinks = [(1, Kept::default()), (7, Kept::default())];
+        for (stream, sink) in &sinks {
+            streams.open(*stream);
+            streams.give_to_sink(*stream, Box::new(sink.clone()));
+        }
+        streams.open(3);
+        let mut frames = ReceivedFrames::default();
+        for part in received.chunks(size) {
+            frames.receive(part, &mut streams, Instant::now());
+        }
+        let kept = sinks.map(|(_, kept)| kept.bytes());
+        assert_eq!(kept, [&b"first second last"[..], b"x"], "{size}");
+        assert_eq!(read_passed(&mut streams), passed.concat(), "{size}");
+        // The frames of an undecided stream wait for its receiver.
+        let late = Kept::default();
+        streams.give_to_sink(3, Box::new(late.clone()));
+        assert_eq!(late.bytes(), b"early late");
+        assert_eq!(read_passed(&mut streams), frame(data, end, 3, b""));
+        // The streams 1, 3 and 7 have taken 6 + 11 + 4, 10 and 3 bytes, padding included.
+        let mut updates = BytesMut::new();
+        streams.take_updates(&mut updates);
+        let opened = opened(&updates);
+        assert!(opened[&1] >= 20, "{size}: {opened:?}");
+        assert!(opened[&0] >= 27 && opened[&0] <= 34, "{size}: {opened:?}");
+        assert_eq!(opened.len(), 2, "{size}: {opened:?}");
+    }
+}
+
+/// Returns by how many bytes each stream's window was opened; stream 0 is the connection.
+fn opened(updates: &[u8]) -> std::collections::HashMap<u8, u8> {
+    let mut opened = std::collections::HashMap::new();
+    for update in updates.chunks(13) {
+        assert_eq!(update[..5], [0, 0, 4, 8, 0]);
+        *opened.entry(update[8]).or_default() += update[12];
+    }
+    opened
+}
+
+#[test]
+fn a_closed_stream_leaves_its_frames_to_the_library() {
+    let mut streams = Streams::new(Windows {
+        stream: WINDOW,
+        connection: WINDOW,
+    });
+    let kept = Kept::default();
+    streams.open(1);
+    streams.open(3);
+    streams.give_to_sink(3, Box::new(kept.clone()));
+    let mut frames = ReceivedFrames::default();
+    let mut receive = |bytes: &[u8], streams: &mut Streams| {
+        frames.receive(bytes, streams, Instant::now());
+    };
+    let unread = frame(0, 0, 1, b"unread");
+    receive(&unread, &mut streams);
+    streams.close(1);
+    assert_eq!(read_passed(&mut streams), unread);
+    let (begun, rest) = (frame(0, 0, 3, b"begun, not ended"), 14);
+    receive(&begun[..rest], &mut streams);
+    streams.close(3);
+    // The library has not seen the beginning of this frame, so it does not get the rest.
+    receive(&begun[rest..], &mut streams);
+    assert_eq!(kept.bytes(), b"begun");
+    let later = frame(0, 1, 3, b"later");
+    receive(&later, &mut streams);
+    assert_eq!(read_passed(&mut streams), later);
+}
