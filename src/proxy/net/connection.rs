@@ -26,7 +26,9 @@ use crate::net::input::received::{Received, RequestBody};
 use crate::net::input::resets::{PeerLimit, Unanswered};
 use crate::net::output::abort::{Answer, StreamExecutor};
 use crate::net::output::answer_body::AnswerBody;
+use crate::net::output::answer_slot::{AnswerSlot, permits_plain_chunks};
 use crate::net::output::coalesce::coalesce;
+use crate::net::output::http1::Http1;
 use crate::net::served_socket::{Meter, ServedSocket};
 use crate::net::{Abort, ClientConnection, ClientHandle, Config, Peer, Protocol, Transport};
 
@@ -157,12 +159,19 @@ impl<S> Requests<S> {
         S: HttpService<B>,
     {
         let (driven, is_upgraded) = (self.driven(), socket.is_upgraded());
-        let service = service_fn(move |request| self.answer::<B>(request));
-        let connection = builder.serve_connection(TokioIo::new(socket), service);
-        let connection = Box::pin(connection.with_upgrades());
-        let finish = http1::UpgradeableConnection::graceful_shutdown;
+        let slot = AnswerSlot::default();
+        let answers = slot.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (answers, is_permitted) = (answers.clone(), permits_plain_chunks(&request));
+            let answer = self.answer::<B>(request);
+            async move {
+                let answer = answer.await?;
+                Ok::<_, S::Error>(answers.put(answer, is_permitted))
+            }
+        });
+        let connection = Box::pin(Http1::new(builder, socket, service, slot));
         Box::pin(async move {
-            let ended = drive(connection, driven, finish, stop, |_| Poll::Pending).await;
+            let ended = drive(connection, driven, Http1::finish, stop, |_| Poll::Pending).await;
             is_upgraded.store(true, Ordering::Relaxed);
             ended
         })
@@ -257,7 +266,7 @@ impl<S> Requests<S> {
 }
 
 /// Polls the connection to its end, and calls `flush` after each poll that was pending.
-async fn drive<C>(
+async fn drive<C, E>(
     mut connection: Pin<Box<C>>,
     driven: Driven,
     finish: impl FnOnce(Pin<&mut C>),
@@ -265,7 +274,8 @@ async fn drive<C>(
     flush: impl Fn(&mut Context<'_>) -> Poll<io::Result<()>>,
 ) -> Result<(), BoxError>
 where
-    C: Future<Output = Result<(), hyper::Error>>,
+    C: Future<Output = Result<(), E>>,
+    E: Into<BoxError>,
 {
     let Driven { account, cpu } = driven;
     let mut stop = pin!(stop);
@@ -288,7 +298,7 @@ where
             polled = connection.as_mut().poll(cx);
         }
         if let Poll::Ready(ended) = polled {
-            return Poll::Ready(ended.map_err(BoxError::from));
+            return Poll::Ready(ended.map_err(Into::into));
         }
         match flush(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
