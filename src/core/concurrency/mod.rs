@@ -2,7 +2,8 @@
 //! [`FairQueue`] shares few slots among many, [`CoopBudget`] makes long work yield to other tasks
 //! on the same thread, [`drop_elsewhere()`] frees much memory on another thread, a [`Revocable`]
 //! value can be taken away from its owner, a [`TokenBucket`] limits how often something is done,
-//! and [`Generations`] remember a limited number of recent askers.
+//! [`Generations`] remember a limited number of recent askers, and a [`ThreadCounter`] has a part for
+//! each thread.
 
 mod coop_budget;
 mod drop_elsewhere;
@@ -10,6 +11,7 @@ mod fair_queue;
 mod generations;
 mod group_commit;
 mod revocable;
+mod thread_counter;
 mod token_bucket;
 
 pub use coop_budget::CoopBudget;
@@ -18,4 +20,5 @@ pub use fair_queue::{Asker, AskerId, FairQueue, Full, Permit};
 pub use generations::Generations;
 pub use group_commit::{CallSpacing, GroupCommit, LARGE_GROUP};
 pub use revocable::Revocable;
+pub use thread_counter::ThreadCounter;
 pub use token_bucket::TokenBucket;

@@ -18,7 +18,7 @@ use super::{
 use crate::api::{Resource, ResourceVersion, SelectableFields, Selection, WireFormat};
 use crate::cache::{BridgedWatch, Reader, WatchError};
 use crate::codec::Encoder;
-use crate::concurrency::AskerId;
+use crate::concurrency::{AskerId, ThreadCounter};
 use crate::upstream::{ResourceClient, Scope};
 
 /// How many reads that could not be proven fresh may be forwarded concurrently, per informer. When
@@ -53,7 +53,7 @@ pub struct Informer {
     last_used_ms: AtomicU64,
     pinned: AtomicBool,
     stop: Notify,
-    events_sent: AtomicU64,
+    events_sent: ThreadCounter,
     holds: AtomicUsize,
     pub(super) freshness: Freshness<ResourceClient>,
     unproven_permits: Arc<Semaphore>,
@@ -118,7 +118,7 @@ impl Informer {
             last_used_ms: AtomicU64::new(0),
             pinned: AtomicBool::new(false),
             stop: Notify::new(),
-            events_sent: AtomicU64::new(0),
+            events_sent: ThreadCounter::default(),
             holds: AtomicUsize::new(0),
             freshness,
             unproven_permits: Arc::new(Semaphore::new(MAX_UNPROVEN_FORWARDS)),
@@ -353,12 +353,12 @@ impl Informer {
 
     /// Returns how many watch events were sent to clients so far, initial events included.
     pub fn events_sent(&self) -> u64 {
-        self.events_sent.load(Ordering::Relaxed)
+        self.events_sent.sum()
     }
 
     /// Adds to [`Informer::events_sent`].
     pub fn count_sent(&self, events: u64) {
-        self.events_sent.fetch_add(events, Ordering::Relaxed);
+        self.events_sent.add(events);
     }
 
     /// Returns true if the informer is never stopped for being idle, because the configuration or

@@ -26,7 +26,9 @@ use crate::net::input::received::{Received, RequestBody};
 use crate::net::input::resets::{PeerLimit, Unanswered};
 use crate::net::output::abort::Answer;
 use crate::net::output::answer_body::AnswerBody;
+use crate::net::output::answer_slot::{AnswerSlot, permits_plain_chunks};
 use crate::net::output::coalesce::{CoalescedIo, Flusher, coalesce};
+use crate::net::output::http1::Http1;
 use crate::net::output::streams::{InService, StreamExecutor, Streams};
 use crate::net::served_socket::{Meter, ServedSocket};
 use crate::net::{Abort, ClientConnection, ClientHandle, Config, Peer, Protocol, Transport};
@@ -168,10 +170,18 @@ impl<S> Requests<S> {
     {
         let (account, cpu) = (self.account.clone(), self.cpu.clone());
         let is_upgraded = socket.is_upgraded();
-        let service = service_fn(move |request| self.answer::<B>(request));
-        let connection = builder.serve_connection(TokioIo::new(socket), service);
-        let finish = http1::UpgradeableConnection::graceful_shutdown;
-        let mut driven = Driven::new(connection.with_upgrades(), account, stop, finish);
+        let slot = AnswerSlot::default();
+        let answers = slot.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (answers, is_permitted) = (answers.clone(), permits_plain_chunks(&request));
+            let answer = self.answer::<B>(request);
+            async move {
+                let answer = answer.await?;
+                Ok::<_, S::Error>(answers.put(answer, is_permitted))
+            }
+        });
+        let connection = Http1::new(builder, socket, service, slot);
+        let mut driven = Driven::new(connection, account, stop, Http1::finish);
         Box::pin(async move {
             let ended = drive(cpu, |cx| driven.poll(cx)).await;
             is_upgraded.store(true, Ordering::Relaxed);
@@ -267,9 +277,10 @@ impl<S> Requests<S> {
     }
 }
 
-impl<C, S> Driven<C, S>
+impl<C, E, S> Driven<C, S>
 where
-    C: Future<Output = Result<(), hyper::Error>>,
+    C: Future<Output = Result<(), E>>,
+    E: Into<BoxError>,
     S: Future<Output = ()>,
 {
     fn new(connection: C, account: Option<Arc<Account>>, stop: S, finish: fn(Pin<&mut C>)) -> Self {
@@ -298,7 +309,7 @@ where
             finish(self.connection.as_mut());
             polled = self.connection.as_mut().poll(cx);
         }
-        polled.map_err(BoxError::from)
+        polled.map_err(Into::into)
     }
 }
 

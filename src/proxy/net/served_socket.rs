@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -30,6 +31,8 @@ pub struct ServedSocket<I> {
     io: I,
     /// The bytes that were read to detect the protocol. Reads begin with them.
     first: FirstBytes,
+    /// Bytes that were read and measured, but not used. They are read again before all others.
+    again: Bytes,
     /// `None` if the connection is of no listener.
     slot: Option<ConnectionSlot>,
     /// A write fails if the peer takes no byte for this time.
@@ -38,6 +41,8 @@ pub struct ServedSocket<I> {
     /// connection may pause for any time, for example while a person reads the output of exec in a
     /// pager.
     is_upgraded: Arc<AtomicBool>,
+    /// True while output waits for the peer, unless the connection was upgraded.
+    is_blocked: Arc<AtomicBool>,
     /// True if the kernel does not limit stalls any more.
     allows_stalls: bool,
     /// Runs while a write waits; `None` otherwise.
@@ -91,9 +96,11 @@ impl<I> ServedSocket<I> {
         Self {
             io,
             first: FirstBytes::default(),
+            again: Bytes::new(),
             slot: None,
             limit,
             is_upgraded: Arc::default(),
+            is_blocked: Arc::default(),
             allows_stalls: false,
             timer: None,
             meter: None,
@@ -120,6 +127,16 @@ impl<I> ServedSocket<I> {
     /// Returns the flag that turns off the limit of writes when the connection has been upgraded.
     pub(super) fn is_upgraded(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_upgraded)
+    }
+
+    /// Returns the flag that is true while output waits for the peer.
+    pub(super) fn is_blocked(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_blocked)
+    }
+
+    /// Makes the next reads return `bytes`, which were read before.
+    pub(super) fn read_again(&mut self, bytes: Vec<u8>) {
+        self.again = bytes.into();
     }
 
     /// Returns the slots that a request takes a slot for a second file from; `None` if files are
@@ -181,9 +198,12 @@ impl<I: Transport> ServedSocket<I> {
         }
         self.lift_limit_after_upgrade()?;
         if written.is_ready() || self.allows_stalls {
-            self.timer = None;
+            if self.timer.take().is_some() {
+                self.is_blocked.store(false, Ordering::Relaxed);
+            }
             return written;
         }
+        self.is_blocked.store(true, Ordering::Relaxed);
         let limit = self.limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
         timer.as_mut().poll(cx).map(|()| {
@@ -200,6 +220,11 @@ impl<I: Transport> AsyncRead for ServedSocket<I> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if !this.again.is_empty() {
+            let length = this.again.len().min(buffer.remaining());
+            buffer.put_slice(&this.again.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
         if let Some(pacing) = &mut this.pacing {
             ready!(pacing.poll_turn(cx));
         }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use tracing::{debug, warn};
 
 use super::client_socket::{FirstBytes, read_first_bytes, refuse_plain_http, set_options};
 use super::file_slots::ConnectionSlot;
+use super::lifetime::{ended_within, stop_within};
 use super::pending_openings::{Opening, PendingOpenings};
 use super::proxy_protocol::read_header;
 use crate::ledger::{Account, Ledger};
-use crate::net::config::Lifetime;
 use crate::net::tls::acceptor::Accepted as Handshaken;
 use crate::net::{
     Acceptor, Config, ConnectionFuture, HttpService, Metrics, Peer, Protocol, ResponseBody,
@@ -99,7 +99,8 @@ impl Listener {
         self
     }
 
-    /// Serves connections on `threads`, in turn, and not on the thread of [`Listener::serve`].
+    /// Serves connections on `threads`, each on the one with the fewest, and not on the thread of
+    /// [`Listener::serve`].
     pub fn on_threads(mut self, threads: Arc<ServingThreads>) -> Listener {
         self.threads = Some(threads);
         self
@@ -136,30 +137,29 @@ impl Listener {
                 opening: openings.begin(),
                 account: self.ledger.as_ref().map(Ledger::open_account),
             };
-            let context = self.context.clone();
-            let tls = self.tls.clone();
-            let service = service.clone();
-            let shutdown = &self.context.shutdown;
-            let Some(threads) = &self.threads else {
-                shutdown.spawn(async move {
-                    context.serve_one(stream, accepted, tls, service).await;
-                });
-                continue;
-            };
             // The socket must be registered with the runtime of its serving thread.
             let stream = match stream.into_std() {
                 Ok(stream) => stream,
                 Err(error) => {
-                    context.record_accept_failure(&error);
+                    self.context.record_accept_failure(&error);
                     continue;
                 }
             };
-            shutdown.spawn_on(threads.next_runtime(), async move {
-                match TcpStream::from_std(stream) {
-                    Ok(stream) => context.serve_one(stream, accepted, tls, service).await,
-                    Err(error) => context.record_accept_failure(&error),
+            let (context, tls) = (Arc::clone(&self.context), self.tls.clone());
+            // Boxed, so that the memory of a handshake is freed before the connection is served.
+            let opening =
+                Box::pin(Arc::clone(&context).begin(stream, accepted, tls, service.clone()));
+            let serving = async move {
+                let opened = opening.await;
+                if let Some((served, client)) = opened {
+                    context.serve_opened(served, client).await;
                 }
-            });
+            };
+            let shutdown = &self.context.shutdown;
+            match &self.threads {
+                Some(threads) => shutdown.spawn_on(threads.next_runtime(), serving),
+                None => shutdown.spawn(serving),
+            };
         }
     }
 
@@ -206,33 +206,6 @@ impl From<Elapsed> for OpenError {
     }
 }
 
-/// Completes with `stop`, or when the time is over in which a connection takes requests.
-async fn stop_within(lifetime: Option<Lifetime>, stop: impl Future<Output = ()>) {
-    match lifetime {
-        None => stop.await,
-        // The connection is stopped, whatever ends the wait.
-        Some(lifetime) => drop(timeout(lifetime.serving, stop).await),
-    }
-}
-
-/// Ends a connection with a lifetime when it has lasted too long, or is the oldest of too many.
-fn ended_within(
-    lifetime: Option<Lifetime>,
-    opening: Opening,
-    served: ConnectionFuture,
-) -> ConnectionFuture {
-    let Some(lifetime) = lifetime else {
-        return served;
-    };
-    Box::pin(async move {
-        tokio::select! {
-            served = served => served,
-            () = opening => Err("too many connections are open".into()),
-            () = sleep(lifetime.total) => Err("the connection lasted too long".into()),
-        }
-    })
-}
-
 fn is_peer_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -244,21 +217,31 @@ fn is_peer_error(error: &io::Error) -> bool {
 }
 
 impl Context {
-    async fn serve_one<B: ResponseBody>(
-        &self,
-        stream: TcpStream,
+    /// Opens the connection of an accepted socket, on the runtime that will serve it. Returns the
+    /// future that serves it, and the address of the client; `None` if the connection could not be
+    /// opened.
+    async fn begin<B: ResponseBody>(
+        self: Arc<Self>,
+        stream: StdTcpStream,
         accepted: Accepted,
         tls: Option<Acceptor>,
         service: impl HttpService<B>,
-    ) {
+    ) -> Option<(ConnectionFuture, SocketAddr)> {
+        let stream = match TcpStream::from_std(stream) {
+            Ok(stream) => stream,
+            Err(error) => {
+                self.record_accept_failure(&error);
+                return None;
+            }
+        };
         let address = accepted.address;
         let (keepalive, stall) = (self.config.tcp_keepalive, self.config.write_timeout);
         if let Err(error) = set_options(&stream, keepalive, stall) {
             debug!(%address, %error, "cannot set the options of the socket");
         }
-        let served = match tls {
+        match tls {
             Some(acceptor) => {
-                let begin = Box::pin(async {
+                let begin = async {
                     let (mut stream, client) = self.client_of(stream, address).await?;
                     let handshake = async {
                         refuse_plain_http(&mut stream).await?;
@@ -266,7 +249,7 @@ impl Context {
                     };
                     let handshaken = timeout(self.config.handshake_timeout, handshake).await??;
                     Ok((handshaken, client))
-                });
+                };
                 self.open(accepted, true, begin, service).await
             }
             None => {
@@ -281,10 +264,11 @@ impl Context {
                 };
                 self.open(accepted, false, begin, service).await
             }
-        };
-        let Some((served, client)) = served else {
-            return;
-        };
+        }
+    }
+
+    /// Serves an open connection to its end.
+    async fn serve_opened(&self, served: ConnectionFuture, client: SocketAddr) {
         if let Err(error) = served.await {
             self.count_failure("serve");
             debug!(listener = self.name, address = %client, error, "connection ended");

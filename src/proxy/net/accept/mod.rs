@@ -2,6 +2,7 @@
 
 pub(super) mod client_socket;
 pub(super) mod file_slots;
+mod lifetime;
 pub(super) mod listener;
 pub(super) mod open_files;
 mod pending_openings;

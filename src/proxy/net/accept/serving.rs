@@ -68,9 +68,47 @@ impl ServingThreads {
         })
     }
 
-    /// Returns the runtime for the next connection. The threads take turns.
+    /// Returns the runtime for the next connection: one with the fewest tasks, which are mostly
+    /// connections. Threads with equally many take turns.
     pub(in crate::net) fn next_runtime(&self) -> &Handle {
-        let next = self.next.fetch_add(1, Ordering::Relaxed);
-        &self.runtimes[next % self.runtimes.len()]
+        let next = self.next.fetch_add(1, Ordering::Relaxed) % self.runtimes.len();
+        let (before, from) = self.runtimes.split_at(next);
+        let tasks = |runtime: &&Handle| runtime.metrics().num_alive_tasks();
+        let fewest = from.iter().chain(before).min_by_key(tasks);
+        fewest.expect("there is a thread")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[test]
+    fn the_next_connection_is_for_a_thread_with_the_fewest() {
+        let count = NonZeroUsize::new(3).expect("not zero");
+        let threads = ServingThreads::start(count, pending::<()>).expect("threads");
+        let next = || {
+            let runtime = threads.next_runtime();
+            let place = threads
+                .runtimes
+                .iter()
+                .position(|of| of.id() == runtime.id());
+            let task = runtime.spawn(pending::<()>());
+            (place.expect("a runtime of these"), task)
+        };
+        let mut tasks = Vec::new();
+        for expected in [0, 1, 2] {
+            let (place, task) = next();
+            assert_eq!(place, expected);
+            tasks.push(task);
+        }
+        tasks[1].abort();
+        while threads.runtimes[1].metrics().num_alive_tasks() > 0 {
+            thread::yield_now();
+        }
+        let (place, _) = next();
+        assert_eq!(place, 1);
     }
 }

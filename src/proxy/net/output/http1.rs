@@ -1,0 +1,283 @@
+//! An HTTP/1.1 connection. The HTTP library serves its requests, and this module sends the rest of
+//! an answer that waits.
+//!
+//! The library has two buffers of 8 KiB for each connection, and still has the state of the
+//! request. Over HTTP/1.1 each watch has a connection, and most watches are silent most of the
+//! time. So once the head of a chunked answer was sent and the body waits, the connection is taken
+//! from the library. It then has no buffers, and each frame of the body is written as one chunk
+//! (RFC 9112, 7.1). After the answer, the library serves the connection again.
+
+use std::future::Future;
+use std::io::{Cursor, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::{io, mem};
+
+use bytes::Buf;
+use bytes::buf::{Chain, Take};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::server::conn::http1::UpgradeableConnection;
+use hyper::service::HttpService;
+use hyper_util::rt::TokioIo;
+use kubefan_core::body::BoxError;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::answer_body::AnswerBody;
+use super::answer_slot::{AnswerSlot, SlotBody};
+use crate::net::Transport;
+use crate::net::served_socket::ServedSocket;
+
+/// The length of a chunk in hexadecimal digits, and the end of its line.
+const CHUNK_HEAD: usize = 18;
+/// The end of a body of chunks.
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+/// The most bytes that a client may send before the answer has ended. More stay in the socket.
+const READ_AHEAD: usize = 512;
+/// The most parts of a chunk that are passed to one write.
+const MAX_SLICES: usize = 8;
+
+type Chunk<D> = Chain<Chain<Take<Cursor<[u8; CHUNK_HEAD]>>, D>, &'static [u8]>;
+
+/// Serves an HTTP/1.1 connection, as a future that completes with the connection.
+pub(in crate::net) struct Http1<I, S: HttpService<Incoming>, B: Body> {
+    builder: http1::Builder,
+    state: State<I, S, B>,
+    /// The answer that the library sends.
+    slot: AnswerSlot<B>,
+    /// True while output waits for the peer.
+    is_blocked: Arc<AtomicBool>,
+    /// False if the connection ends after its current answer.
+    keeps_alive: bool,
+}
+
+enum State<I, S: HttpService<Incoming>, B: Body> {
+    /// The library serves the connection.
+    Requests(Box<UpgradeableConnection<TokioIo<ServedSocket<I>>, S>>),
+    /// The rest of an answer is sent.
+    Answer(Box<LongAnswer<I, S, B>>),
+    Ended,
+}
+
+/// The rest of an answer, and what the library needs after it.
+struct LongAnswer<I, S, B: Body> {
+    socket: ServedSocket<I>,
+    service: S,
+    /// `None` after its end.
+    body: Option<AnswerBody<B>>,
+    /// The chunk that is being written.
+    chunk: Option<Chunk<B::Data>>,
+    /// What is left to write when the body has ended.
+    last_chunk: &'static [u8],
+    /// What the client has sent after its request.
+    unread: Vec<u8>,
+}
+
+// === impl Http1 ===
+
+impl<I, S, B> Http1<I, S, B>
+where
+    I: Transport + Send + 'static,
+    S: HttpService<Incoming, ResBody = SlotBody<B>>,
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
+{
+    /// Creates the connection on `socket`. `service` must put its answers into `slot`.
+    pub(in crate::net) fn new(
+        builder: &http1::Builder,
+        socket: ServedSocket<I>,
+        service: S,
+        slot: AnswerSlot<B>,
+    ) -> Self {
+        let is_blocked = socket.is_blocked();
+        let connection = builder.serve_connection(TokioIo::new(socket), service);
+        Self {
+            builder: builder.clone(),
+            state: State::Requests(Box::new(connection.with_upgrades())),
+            slot,
+            is_blocked,
+            keeps_alive: true,
+        }
+    }
+
+    /// Ends the connection after its current answer.
+    pub(in crate::net) fn finish(mut self: Pin<&mut Self>) {
+        self.keeps_alive = false;
+        if let State::Requests(connection) = &mut self.state {
+            Pin::new(&mut **connection).graceful_shutdown();
+        }
+    }
+
+    /// Takes the connection from the library if the rest of its answer can be sent here: the body
+    /// waits, and the socket has taken all output. The library writes what it has before it
+    /// returns, unless the socket is blocked. Returns false if the connection was not taken.
+    fn take_answer(&mut self) -> bool {
+        if self.is_blocked.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(body) = self.slot.take_waiting() else {
+            return false;
+        };
+        let before = mem::replace(&mut self.state, State::Ended);
+        // A connection without parts was upgraded, and has no answer.
+        if let State::Requests(connection) = before
+            && let Some(parts) = (*connection).into_parts()
+        {
+            self.state = State::Answer(Box::new(LongAnswer {
+                socket: parts.io.into_inner(),
+                service: parts.service,
+                body: Some(body),
+                chunk: None,
+                last_chunk: LAST_CHUNK,
+                // A copy, because the bytes may hold the library's buffer.
+                unread: parts.read_buf.to_vec(),
+            }));
+        }
+        true
+    }
+
+    /// Makes the library serve the connection again after an answer, unless it ends.
+    fn resume(&mut self) {
+        let before = mem::replace(&mut self.state, State::Ended);
+        if let State::Answer(answer) = before
+            && self.keeps_alive
+        {
+            let mut socket = answer.socket;
+            socket.read_again(answer.unread);
+            let io = TokioIo::new(socket);
+            let connection = self.builder.serve_connection(io, answer.service);
+            self.state = State::Requests(Box::new(connection.with_upgrades()));
+        }
+    }
+}
+
+impl<I, S, B> Future for Http1<I, S, B>
+where
+    I: Transport + Send + 'static,
+    S: HttpService<Incoming, ResBody = SlotBody<B>>,
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
+{
+    type Output = Result<(), BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        let this = self.get_mut();
+        loop {
+            match &mut this.state {
+                State::Requests(connection) => {
+                    if let Poll::Ready(ended) = Pin::new(&mut **connection).poll(cx) {
+                        return Poll::Ready(ended.map_err(BoxError::from));
+                    }
+                    if !this.take_answer() {
+                        return Poll::Pending;
+                    }
+                }
+                State::Answer(answer) => {
+                    ready!(answer.poll_rest(cx, this.keeps_alive))?;
+                    this.resume();
+                }
+                State::Ended => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}
+
+// === impl LongAnswer ===
+
+impl<I, S, B> LongAnswer<I, S, B>
+where
+    I: Transport,
+    B: Body<Error: Into<BoxError>> + Unpin,
+{
+    /// Sends the rest of the answer, and closes the connection after it unless it `keeps_alive`.
+    fn poll_rest(&mut self, cx: &mut Context<'_>, keeps_alive: bool) -> Poll<Result<(), BoxError>> {
+        self.read_ahead(cx)?;
+        loop {
+            ready!(self.poll_write(cx))?;
+            let Some(body) = &mut self.body else {
+                break;
+            };
+            match Pin::new(body).poll_frame(cx) {
+                Poll::Ready(Some(frame)) => {
+                    let frame = frame.map_err(Into::<BoxError>::into)?;
+                    // Trailers need a `TE` in the request, and this one has none.
+                    let data = frame.into_data().ok();
+                    self.chunk = data.filter(Buf::has_remaining).map(chunk);
+                }
+                Poll::Ready(None) => self.body = None,
+                Poll::Pending => {
+                    ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+                    return Poll::Pending;
+                }
+            }
+        }
+        let socket = Pin::new(&mut self.socket);
+        let ended = if keeps_alive {
+            socket.poll_flush(cx)
+        } else {
+            socket.poll_shutdown(cx)
+        };
+        ended.map_err(BoxError::from)
+    }
+
+    /// Notices that the client has left, and reads what it sends before the answer has ended.
+    fn read_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if !self.unread.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = [MaybeUninit::uninit(); READ_AHEAD];
+        let mut buffer = ReadBuf::uninit(&mut bytes);
+        if let Poll::Ready(read) = Pin::new(&mut self.socket).poll_read(cx, &mut buffer) {
+            read?;
+            if buffer.filled().is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.unread.extend_from_slice(buffer.filled());
+        }
+        Ok(())
+    }
+
+    /// Writes what waits. Ready when the socket has taken all of it.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(chunk) = &mut self.chunk {
+            ready!(poll_write_all(&mut self.socket, cx, chunk))?;
+            self.chunk = None;
+        }
+        if self.body.is_none() {
+            ready!(poll_write_all(&mut self.socket, cx, &mut self.last_chunk))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn poll_write_all(
+    socket: &mut (impl AsyncWrite + Unpin),
+    cx: &mut Context<'_>,
+    output: &mut impl Buf,
+) -> Poll<io::Result<()>> {
+    while output.has_remaining() {
+        let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+        let count = output.chunks_vectored(&mut slices);
+        let written = Pin::new(&mut *socket).poll_write_vectored(cx, &slices[..count]);
+        let written = ready!(written)?;
+        if written == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        output.advance(written);
+    }
+    Poll::Ready(Ok(()))
+}
+
+fn chunk<D: Buf>(data: D) -> Chunk<D> {
+    let mut head = [0; CHUNK_HEAD];
+    let mut left = &mut head[..];
+    write!(left, "{:x}\r\n", data.remaining()).expect("the longest number fits");
+    let length = CHUNK_HEAD - left.len();
+    let head = Buf::take(Cursor::new(head), length);
+    head.chain(data).chain(&b"\r\n"[..])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::channel::mpsc;
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender};
+use futures_util::poll;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use hyper::service::service_fn;
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use super::*;
+use crate::net::input::resets::Unanswered;
+use crate::net::output::answer_slot::permits_plain_chunks;
+
+type Chunks = UnboundedReceiver<Result<Frame<Bytes>, BoxError>>;
+type TestBody = StreamBody<Chunks>;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Serves `near`. The first request gets the bodies' `chunks`; further ones get an answer that
+/// ends at once.
+fn serve(
+    near: DuplexStream,
+    chunks: Chunks,
+) -> Http1<DuplexStream, impl HttpService<Incoming, ResBody = SlotBody<TestBody>>, TestBody> {
+    let slot = AnswerSlot::default();
+    let (answers, first) = (slot.clone(), Mutex::new(Some(chunks)));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let chunks = first.lock().take();
+        let chunks = chunks.unwrap_or_else(|| mpsc::unbounded().1);
+        let body = AnswerBody::new(StreamBody::new(chunks), Unanswered(None), None, None);
+        let answer = answers.put(Response::new(body), permits_plain_chunks(&request));
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let socket = ServedSocket::new(near, LIMIT);
+    Http1::new(&http1::Builder::new(), socket, service, slot)
+}
+
+fn send(chunks: &UnboundedSender<Result<Frame<Bytes>, BoxError>>, data: impl Into<Bytes>) {
+    let frame = Frame::data(data.into());
+    chunks.unbounded_send(Ok(frame)).unwrap();
+}
+
+async fn read(far: &mut DuplexStream) -> String {
+    let mut buffer = vec![0; 16 << 10];
+    let count = far.read(&mut buffer).await.unwrap();
+    buffer.truncate(count);
+    String::from_utf8(buffer).unwrap()
+}
+
+#[tokio::test]
+async fn a_long_answer_is_sent_without_the_library_which_then_serves_the_next_request() {
+    let (near, mut far) = duplex(16 << 10);
+    let (sender, chunks) = mpsc::unbounded();
+    let mut connection = serve(near, chunks);
+    far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert!(poll!(&mut connection).is_pending());
+    assert!(matches!(connection.state, State::Answer(_)));
+    let head = read(&mut far).await;
+    assert!(head.contains("transfer-encoding: chunked"), "{head}");
+    assert!(head.ends_with("\r\n\r\n"), "{head}");
+    for (data, expected) in [
+        ("one", "3\r\none\r\n".to_owned()),
+        ("", String::new()),
+        (
+            "xxxxxxxxxxxxxxxxx",
+            "11\r\nxxxxxxxxxxxxxxxxx\r\n".to_owned(),
+        ),
+    ] {
+        send(&sender, data);
+        assert!(poll!(&mut connection).is_pending());
+        if !expected.is_empty() {
+            assert_eq!(read(&mut far).await, expected);
+        }
+    }
+    // What the client sends before the end waits for the end.
+    far.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+    assert!(poll!(&mut connection).is_pending());
+    far.write_all(b"\r\n").await.unwrap();
+    send(&sender, "two");
+    sender.close_channel();
+    assert!(poll!(&mut connection).is_pending());
+    assert!(matches!(connection.state, State::Requests(_)));
+    let rest = read(&mut far).await;
+    let next = rest.strip_prefix("3\r\ntwo\r\n0\r\n\r\n").unwrap();
+    assert!(next.starts_with("HTTP/1.1 200 OK\r\n"), "{next}");
+    drop(far);
+    assert!(poll!(&mut connection).is_ready());
+}
+
+#[tokio::test]
+async fn a_finished_connection_ends_after_its_long_answer() {
+    let (near, mut far) = duplex(16 << 10);
+    let (sender, chunks) = mpsc::unbounded();
+    let mut connection = serve(near, chunks);
+    far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert!(poll!(&mut connection).is_pending());
+    Pin::new(&mut connection).finish();
+    send(&sender, "one");
+    assert!(poll!(&mut connection).is_pending());
+    sender.close_channel();
+    assert!(matches!(poll!(&mut connection), Poll::Ready(Ok(()))));
+    let mut all = String::new();
+    far.read_to_string(&mut all).await.unwrap();
+    assert!(all.ends_with("\r\n\r\n3\r\none\r\n0\r\n\r\n"), "{all}");
+}
+
+#[tokio::test]
+async fn a_long_answer_that_fails_and_one_whose_client_leaves_end_the_connection() {
+    for fails in [true, false] {
+        let (near, mut far) = duplex(16 << 10);
+        let (sender, chunks) = mpsc::unbounded();
+        let mut connection = serve(near, chunks);
+        far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        assert!(poll!(&mut connection).is_pending());
+        assert!(matches!(connection.state, State::Answer(_)));
+        read(&mut far).await;
+        if fails {
+            sender.unbounded_send(Err("broken".into())).unwrap();
+        } else {
+            far.shutdown().await.unwrap();
+        }
+        assert!(matches!(poll!(&mut connection), Poll::Ready(Err(_))));
+        drop(connection);
+        assert_eq!(read(&mut far).await, "", "a clean end");
+    }
+}
+
+#[tokio::test]
+async fn the_library_sends_what_is_not_plain_chunks_or_still_waits_for_the_socket() {
+    for (request, capacity) in [
+        ("GET / HTTP/1.0\r\n\r\n", 16 << 10),
+        ("GET / HTTP/1.1\r\nconnection: close\r\n\r\n", 16 << 10),
+        ("GET / HTTP/1.1\r\n\r\n", 64),
+    ] {
+        let (near, mut far) = duplex(capacity);
+        let (sender, chunks) = mpsc::unbounded();
+        let mut connection = serve(near, chunks);
+        far.write_all(request.as_bytes()).await.unwrap();
+        assert!(poll!(&mut connection).is_pending());
+        assert!(
+            matches!(connection.state, State::Requests(_)),
+            "{request:?}, {capacity}"
+        );
+        send(&sender, "one");
+        sender.close_channel();
+        let mut all = String::new();
+        while !all.contains("one") {
+            let _ = poll!(&mut connection);
+            all += &read(&mut far).await;
+        }
+    }
+}
