@@ -22,7 +22,7 @@ use super::cached::miss::Miss;
 use super::cached::sessions::Sessions;
 use super::config::{Config, Metrics};
 use super::decide::{Decision, Reason, decide};
-use super::deliver::{GzipCache, InitialChunkCache};
+use super::deliver::{InitialChunkCache, ListCache};
 use super::filters::{Records, RequestMetrics, WebPageRules, answer_through_filters};
 use super::limits::budgets::Budgets;
 use super::limits::crowds::Crowds;
@@ -83,13 +83,13 @@ impl Server {
             config.has_sessions,
             budgets.sessions,
         );
-        let (lists, chunks) = (metrics.gzip_cache, metrics.initial_chunks);
+        let (lists, chunks) = (metrics.lists, metrics.initial_chunks);
         let caches = Caches {
             access,
             informers,
             rest_mapper,
             tables,
-            gzip_cache: GzipCache::new(budgets.lists, lists, shutdown.clone()),
+            lists: ListCache::new(budgets.lists, lists, shutdown.clone()),
             initial_chunks: InitialChunkCache::new(budgets.chunks, chunks, shutdown.clone()),
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
             shares: Shares::new(config.users, unindexed, metrics.shares),

@@ -29,7 +29,7 @@ use crate::server::answers::outcome::{Hit, Outcome, UsedProof};
 use crate::server::answers::spans;
 use crate::server::decide::{Need, Plan, Read, Reason};
 use crate::server::deliver::{
-    Delivery, GzipCache, InitialChunkCache, charge_websocket, over_websocket, with_proof_header,
+    Delivery, InitialChunkCache, ListCache, charge_websocket, over_websocket, with_proof_header,
 };
 use crate::server::limits::crowds::{Crowds, WaitingRead};
 use crate::server::limits::in_flight::InFlight;
@@ -56,7 +56,7 @@ pub(in crate::server) struct Caches {
     pub(in crate::server) informers: InformerSet,
     pub(in crate::server) rest_mapper: Arc<LiveRestMapper>,
     pub(in crate::server) tables: Tables,
-    pub(in crate::server) gzip_cache: GzipCache,
+    pub(in crate::server) lists: ListCache,
     pub(in crate::server) initial_chunks: InitialChunkCache,
     pub(in crate::server) in_flight: InFlight,
     pub(in crate::server) shares: Shares,
@@ -326,7 +326,7 @@ impl Caches {
         let minor = self.rest_mapper.server_minor();
         let compresses = minor.is_some_and(|minor| minor >= WATCH_LIST_GZIP_SINCE);
         let chunks = compresses.then_some(&self.initial_chunks);
-        let (representation, lists) = (read.representation, &self.gzip_cache);
+        let (representation, lists) = (read.representation, &self.lists);
         Delivery::of(exchange, representation, is_websocket, lists, chunks)
     }
 }

@@ -143,13 +143,13 @@ fn snapshot_age(reader: &Reader, snapshot: &Snapshot) -> SnapshotAge {
     )
 }
 
-/// Returns the key that is equal for all answers with the same `page` of objects in `snapshot`.
+/// Returns the key that is equal for all answers with the same page of selected objects in a
+/// snapshot.
 fn list_key(
     read: &Read,
     collection: &dyn Collection,
-    snapshot: &Snapshot,
-    selection: &Arc<Selection>,
-    page: &Page,
+    (snapshot, selection, page): (&Snapshot, &Arc<Selection>, &Page),
+    is_gzip: bool,
 ) -> ListKey {
     ListKey {
         encoder: collection.encoder(),
@@ -160,6 +160,7 @@ fn list_key(
         selection: HashedSelection::new(Arc::clone(selection)),
         page: page.clone(),
         printed: collection.printed(),
+        is_gzip,
     }
 }
 
