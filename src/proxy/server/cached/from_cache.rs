@@ -1,5 +1,6 @@
 //! The stages of a request that a cache answers.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,7 +109,7 @@ impl Caches {
         let memory = charge_selection(exchange, read)?;
         let caller = (&*exchange.info, &exchange.caller);
         let work = self.prepare(caller, read, &mut exchange.waits);
-        let mut prepared = in_time(deadline, work).await?;
+        let mut prepared = in_time(deadline, pin!(work)).await?;
         if let (Some(trace), Ok(Some(proof))) = (&exchange.trace, &prepared.proof) {
             spans::proven(trace, proof);
         }
@@ -121,7 +122,8 @@ impl Caches {
         let seat = self.in_flight.take(&exchange.info, &exchange.holder())?;
         let delivery = self.delivery(exchange, read, handshake.is_some());
         let informer = Arc::clone(&prepared.informer);
-        let answer = match in_time(deadline, self.answer(read, prepared, &delivery)).await {
+        let work = self.answer(read, prepared, &delivery);
+        let answer = match in_time(deadline, pin!(work)).await {
             Ok(answer) => answer,
             Err(Miss::Absent(status)) => {
                 let response = warned(exchange.errors.respond(&status), Some(verdict));
@@ -187,7 +189,8 @@ impl Caches {
         read: &Read,
         status: Status,
     ) -> Miss {
-        let verdict = in_time(self.deadline(read), self.may_read(info, caller, read)).await;
+        let work = self.may_read(info, caller, read);
+        let verdict = in_time(self.deadline(read), pin!(work)).await;
         verdict.err().unwrap_or_else(|| status.into())
     }
 
@@ -340,7 +343,8 @@ fn absent(response: Response<Body>) -> Answer {
     }
 }
 
-/// Returns the output of `work`, or a 504 if `deadline` passes first.
+/// Returns the output of `work`, or a 504 if `deadline` passes first. The callers pin long work,
+/// because it would be copied several times here.
 async fn in_time<T>(
     deadline: Option<Instant>,
     work: impl Future<Output = Result<T, Miss>>,

@@ -58,7 +58,8 @@ pub(super) async fn read(
             let list = list::list(
                 read, selection, page, collection, &snapshot, can_page, delivery,
             );
-            list.await
+            // Boxed, so that the futures of GETs are short.
+            Box::pin(list).await
         }
         Plan::Watch {
             selection,
