@@ -161,7 +161,8 @@ impl KeptLists {
     /// Returns an empty text of `length` bytes, or `None` if there is no memory for it.
     pub(super) fn text(&self, length: usize) -> Option<ListText> {
         let mut state = self.state.lock();
-        let has_room = self.make_room(&mut state, 0, length);
+        // A text that can't fit must not cost the others their place.
+        let has_room = length <= self.budget.limit() && self.make_room(&mut state, 0, length);
         has_room.then(|| ListText::new(length, self.budget.gauge().clone()))
     }
 

@@ -535,5 +535,7 @@ async fn the_oldest_text_that_no_client_reads_is_dropped_for_a_new_one() {
     drop(third);
     assert!(make(4).await.is_some());
     assert!(!has(&cache, &text_key(&encoder, 1)));
-    assert!(cache.kept.budget.used() <= limit);
+    assert_eq!(cache.kept.budget.used(), limit);
+    assert!(cache.empty_text(2 * length + 1).is_none());
+    assert_eq!(cache.kept.budget.used(), limit);
 }
