@@ -72,7 +72,7 @@ pub fn sample_kept(samples: &mut Samples, kind: &str, used: usize, limit: usize)
     samples.gauge(
         "kubefan_kept_memory_bytes",
         "Bytes that are kept beside the caches and charged to no connection, by kind: compressed \
-         lists (list), compressed initial events (chunk), printed rows of Tables (row), discovery \
+         lists, and texts of lists of metadata and Tables (list), compressed initial events (chunk), printed rows of Tables (row), discovery \
          and OpenAPI documents (document), the API server's 403s (forbidden), sessions (session), \
          events of bridges (bridge), owners of tokens (token), decisions about what callers may read (decision), \
          what each client uses (bill), and the queues of the caches' watched selections (queue).",

@@ -56,7 +56,8 @@ pub(super) async fn verdict(
             .remembered(caller, &attributes)
             .await
             .unwrap_or(Verdict::NotAllowed),
-        _ => access.may_read(caller, &attributes).await,
+        // Boxed, so that the futures of GETs are short.
+        _ => Box::pin(access.may_read(caller, &attributes)).await,
     }
 }
 

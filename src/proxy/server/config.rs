@@ -6,7 +6,7 @@ use kubefan_core::cache::GroupLimits;
 use kubefan_core::telemetry::Registry;
 use prometheus::IntCounterVec;
 
-use super::deliver::{chunk_counter, list_counter};
+use super::deliver::{ListCounters, chunk_counter};
 use super::filters::{RequestMetrics, WebPageRules};
 use super::limits::budgets::Budgets;
 use super::limits::in_flight::InFlightMetrics;
@@ -58,7 +58,7 @@ pub struct Metrics {
     pub(super) budgets: Budgets,
     /// The metrics of the filters, which count every request.
     pub(crate) requests: RequestMetrics,
-    pub(super) gzip_cache: IntCounterVec,
+    pub(super) lists: ListCounters,
     pub(super) initial_chunks: IntCounterVec,
     pub(super) in_flight: InFlightMetrics,
     pub(super) shares: IntCounterVec,
@@ -90,7 +90,7 @@ impl Metrics {
         Self {
             budgets: Budgets::new(registry, memory),
             requests: RequestMetrics::new(registry),
-            gzip_cache: list_counter(registry),
+            lists: ListCounters::new(registry),
             initial_chunks: chunk_counter(registry),
             in_flight: InFlightMetrics::new(registry),
             shares: refusal_counter(registry),

@@ -2,6 +2,7 @@
 //! a cache (`from_cache.rs`) and the API server (`from_upstream.rs`).
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 
 use http::header::USER_AGENT;
@@ -22,7 +23,7 @@ use super::cached::miss::Miss;
 use super::cached::sessions::Sessions;
 use super::config::{Config, Metrics};
 use super::decide::{Decision, Reason, decide};
-use super::deliver::{GzipCache, InitialChunkCache};
+use super::deliver::{InitialChunkCache, ListCache};
 use super::filters::{Records, RequestMetrics, WebPageRules, answer_through_filters};
 use super::limits::budgets::Budgets;
 use super::limits::crowds::Crowds;
@@ -83,13 +84,13 @@ impl Server {
             config.has_sessions,
             budgets.sessions,
         );
-        let (lists, chunks) = (metrics.gzip_cache, metrics.initial_chunks);
+        let (lists, chunks) = (metrics.lists, metrics.initial_chunks);
         let caches = Caches {
             access,
             informers,
             rest_mapper,
             tables,
-            gzip_cache: GzipCache::new(budgets.lists, lists, shutdown.clone()),
+            lists: ListCache::new(budgets.lists, lists, shutdown.clone()),
             initial_chunks: InitialChunkCache::new(budgets.chunks, chunks, shutdown.clone()),
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
             shares: Shares::new(config.users, unindexed, metrics.shares),
@@ -150,7 +151,7 @@ impl Server {
         let client = exchange.client.clone();
         let headers = exchange.request.headers_mut();
         let caller = access.caller(headers, &client.connection, &client.peer);
-        let caller = timeout(caches.request_timeout, caller).await;
+        let caller = timeout(caches.request_timeout, pin!(caller)).await;
         match caller.unwrap_or_else(|_| Err(Status::timeout())) {
             Ok(caller) => {
                 note_sender(&client, exchange.request.headers(), &caller);
@@ -174,6 +175,9 @@ impl Server {
     }
 
     /// Answers a request whose caller was found, unless the caller has too many in progress.
+    ///
+    /// The work is boxed. A future contains those that it awaits, and is copied twice into that of
+    /// its caller. So without the boxes, all stages and filters would copy the work.
     async fn answer_caller(&self, exchange: &mut Exchange) -> Answer {
         let caches = &self.inner.caches;
         match caches.shares.request(&exchange.caller, &exchange.info) {
@@ -193,9 +197,9 @@ impl Server {
         let miss = match status {
             Some(status) => {
                 let (info, caller) = (&exchange.info, &exchange.caller);
-                caches.refusal_reason(info, caller, &read, *status).await
+                Box::pin(caches.refusal_reason(info, caller, &read, *status)).await
             }
-            None => match caches.read(exchange, handshake, &read).await {
+            None => match Box::pin(caches.read(exchange, handshake, &read)).await {
                 Ok(answer) => return answer,
                 Err(miss) => miss,
             },
@@ -214,7 +218,7 @@ impl Server {
             limit,
             deadline,
         };
-        self.inner.upstream.forward(exchange, forward).await
+        Box::pin(self.inner.upstream.forward(exchange, forward)).await
     }
 
     /// Checks the length of the URL.
@@ -249,7 +253,7 @@ impl Server {
             limit: None,
             deadline: None,
         };
-        let answer = self.inner.upstream.forward(exchange, forward).await;
+        let answer = Box::pin(self.inner.upstream.forward(exchange, forward)).await;
         // Nothing is looked up for a caller that may not read.
         if reason == Reason::Unknown
             && is_authorized(answer.response.status())

@@ -61,7 +61,9 @@ pub(super) async fn acquire(
             ready.ok_or(reason)?
         }
         Search::Start => {
-            match timeout(SYNC_WAIT, synced_informer(informers, rest_mapper, read)).await {
+            // Boxed, so that the futures of GETs are short.
+            let synced = Box::pin(synced_informer(informers, rest_mapper, read));
+            match timeout(SYNC_WAIT, synced).await {
                 Ok(informer) => informer?,
                 Err(_) => return Err(not_synced(informers, read)),
             }

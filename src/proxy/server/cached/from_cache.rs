@@ -1,5 +1,6 @@
 //! The stages of a request that a cache answers.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ use crate::server::answers::outcome::{Hit, Outcome, UsedProof};
 use crate::server::answers::spans;
 use crate::server::decide::{Need, Plan, Read, Reason};
 use crate::server::deliver::{
-    Delivery, GzipCache, InitialChunkCache, charge_websocket, over_websocket, with_proof_header,
+    Delivery, InitialChunkCache, ListCache, charge_websocket, over_websocket, with_proof_header,
 };
 use crate::server::limits::crowds::{Crowds, WaitingRead};
 use crate::server::limits::in_flight::InFlight;
@@ -56,7 +57,7 @@ pub(in crate::server) struct Caches {
     pub(in crate::server) informers: InformerSet,
     pub(in crate::server) rest_mapper: Arc<LiveRestMapper>,
     pub(in crate::server) tables: Tables,
-    pub(in crate::server) gzip_cache: GzipCache,
+    pub(in crate::server) lists: ListCache,
     pub(in crate::server) initial_chunks: InitialChunkCache,
     pub(in crate::server) in_flight: InFlight,
     pub(in crate::server) shares: Shares,
@@ -108,7 +109,7 @@ impl Caches {
         let memory = charge_selection(exchange, read)?;
         let caller = (&*exchange.info, &exchange.caller);
         let work = self.prepare(caller, read, &mut exchange.waits);
-        let mut prepared = in_time(deadline, work).await?;
+        let mut prepared = in_time(deadline, pin!(work)).await?;
         if let (Some(trace), Ok(Some(proof))) = (&exchange.trace, &prepared.proof) {
             spans::proven(trace, proof);
         }
@@ -121,7 +122,8 @@ impl Caches {
         let seat = self.in_flight.take(&exchange.info, &exchange.holder())?;
         let delivery = self.delivery(exchange, read, handshake.is_some());
         let informer = Arc::clone(&prepared.informer);
-        let answer = match in_time(deadline, self.answer(read, prepared, &delivery)).await {
+        let work = self.answer(read, prepared, &delivery);
+        let answer = match in_time(deadline, pin!(work)).await {
             Ok(answer) => answer,
             Err(Miss::Absent(status)) => {
                 let response = warned(exchange.errors.respond(&status), Some(verdict));
@@ -188,7 +190,8 @@ impl Caches {
         read: &Read,
         status: Status,
     ) -> Miss {
-        let verdict = in_time(self.deadline(read), self.may_read(info, caller, read)).await;
+        let work = self.may_read(info, caller, read);
+        let verdict = in_time(self.deadline(read), pin!(work)).await;
         verdict.err().unwrap_or_else(|| status.into())
     }
 
@@ -327,7 +330,7 @@ impl Caches {
         let minor = self.rest_mapper.server_minor();
         let compresses = minor.is_some_and(|minor| minor >= WATCH_LIST_GZIP_SINCE);
         let chunks = compresses.then_some(&self.initial_chunks);
-        let (representation, lists) = (read.representation, &self.gzip_cache);
+        let (representation, lists) = (read.representation, &self.lists);
         Delivery::of(exchange, representation, is_websocket, lists, chunks)
     }
 }
@@ -341,7 +344,8 @@ fn absent(response: Response<Body>) -> Answer {
     }
 }
 
-/// Returns the output of `work`, or a 504 if `deadline` passes first.
+/// Returns the output of `work`, or a 504 if `deadline` passes first. The callers pin long work,
+/// because it would be copied several times here.
 async fn in_time<T>(
     deadline: Option<Instant>,
     work: impl Future<Output = Result<T, Miss>>,

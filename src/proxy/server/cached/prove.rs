@@ -125,7 +125,8 @@ pub(super) async fn prove<S>(
         Err(limit) => return Err(limit),
     };
     let request = (proof_request.as_ref(), asked_at, min_interval);
-    let proof = prove_by_call(read, request, informer, definitions).await;
+    // Boxed, so that reads without a call have a short future.
+    let proof = Box::pin(prove_by_call(read, request, informer, definitions)).await;
     if let Err(unproven) = &proof {
         let resource = &informer.resource().gvr;
         tracing::debug!(%unproven, %resource, "the cache could not be proven fresh");

@@ -4,6 +4,8 @@ mod chunk_size;
 mod chunks;
 mod gzip;
 mod list_bodies;
+mod list_key;
+mod lists;
 mod merged;
 mod revocable_body;
 mod watch_body;
@@ -15,10 +17,10 @@ use std::task::Poll;
 use bytes::Bytes;
 pub(crate) use chunks::{Chunks, GZIP_THRESHOLD};
 pub(crate) use gzip::{
-    COMPRESSOR_BYTES, GzipBody, GzipCache, InitialChunkCache, ListKey, chunk_counter,
-    client_accepts_gzip, list_counter, with_gzip_headers,
+    COMPRESSOR_BYTES, GzipBody, InitialChunkCache, chunk_counter, client_accepts_gzip,
+    with_gzip_headers,
 };
-use gzip::{CompressedList, GzipWatchBody, InitialEvents, compressed_event};
+use gzip::{GzipWatchBody, InitialEvents, compressed_event};
 use http::{HeaderValue, Response, Version};
 use http_body::Frame;
 use kubefan_core::body;
@@ -29,6 +31,9 @@ use kubefan_core::concurrency::{AskerId, Revocable};
 use kubefan_core::informer::ProofMethod;
 use kubefan_core::upstream::PROOF_HEADER;
 pub(crate) use list_bodies::{ListBodies, RoomForBodies};
+pub(crate) use list_key::ListKey;
+use lists::{ListBytes, Making, SharedList};
+pub(crate) use lists::{ListCache, ListCounters, ListInfo};
 pub(crate) use revocable_body::{BodyReader, RevocableBody};
 use tokio::sync::SemaphorePermit;
 #[cfg(any(test, feature = "test-support"))]
@@ -36,7 +41,7 @@ pub use watch_body::without_jitter;
 pub(crate) use watch_body::{WatchBody, WatchSource};
 pub(super) use websocket::{charge_websocket, over_websocket};
 
-use super::answers::answer::{Answer, Shown};
+use super::answers::answer::Answer;
 use super::answers::rescue;
 use super::cached::collection::Collection;
 use super::decide::WatchTerms;
@@ -50,8 +55,10 @@ pub(super) type PolledFrame<E = BoxError> = Poll<Option<Result<Frame<Bytes>, E>>
 /// How the answer to a read is encoded and sent.
 pub(super) struct Delivery<'a> {
     representation: Representation,
-    /// Compresses long lists; `None` if the client does not accept gzip.
-    gzip_cache: Option<&'a GzipCache>,
+    /// The long lists that clients share; `None` if nothing is shared.
+    lists: Option<&'a ListCache>,
+    /// Whether long lists are compressed.
+    accepts_gzip: bool,
     /// Compresses the initial events of watches; `None` if the client does not get them as gzip.
     initial_chunks: Option<&'a InitialChunkCache>,
     /// True for HTTP/2, where sending a frame costs as much as copying some KiB.
@@ -81,13 +88,14 @@ impl<'a> Delivery<'a> {
         exchange: &Exchange,
         representation: Representation,
         is_websocket: bool,
-        gzip_cache: &'a GzipCache,
+        lists: &'a ListCache,
         chunks: Option<&'a InitialChunkCache>,
     ) -> Self {
         let accepts_gzip = client_accepts_gzip(&exchange.request);
         Self {
             representation,
-            gzip_cache: accepts_gzip.then_some(gzip_cache),
+            lists: Some(lists),
+            accepts_gzip,
             initial_chunks: chunks.filter(|_| accepts_gzip && !is_websocket),
             is_http2: exchange.request.version() == Version::HTTP_2,
             one_event_per_frame: is_websocket,
@@ -102,13 +110,23 @@ impl<'a> Delivery<'a> {
     pub(super) fn plain(representation: Representation) -> Self {
         Self {
             representation,
-            gzip_cache: None,
+            lists: None,
+            accepts_gzip: false,
             initial_chunks: None,
             is_http2: false,
             one_event_per_frame: true,
             asker: AskerId::of(&()),
             account: None,
             connection: None,
+        }
+    }
+
+    /// Creates a delivery without an account that shares `lists`.
+    #[cfg(test)]
+    pub(super) fn sharing(representation: Representation, lists: &'a ListCache) -> Self {
+        Self {
+            lists: Some(lists),
+            ..Self::plain(representation)
         }
     }
 
@@ -140,43 +158,75 @@ impl<'a> Delivery<'a> {
         })
     }
 
-    /// Returns true if the client accepts gzip, so that it can share compressed lists with other
-    /// clients.
+    /// Returns true if other clients can share the client's long lists. Without gzip, these are only
+    /// those that are converted: complete objects are sent as the cache has them.
     pub(super) fn shares_lists(&self) -> bool {
-        self.gzip_cache.is_some()
+        self.lists.is_some() && (self.accepts_gzip || self.representation.view != View::Whole)
     }
 
-    /// Returns the compressed list of `key`, if another client asked for it recently.
-    pub(super) fn shared_list(&self, key: &ListKey) -> Option<CompressedList> {
-        self.gzip_cache?.get(key, self.account.as_ref())
+    /// Returns true if long lists are compressed.
+    pub(super) fn accepts_gzip(&self) -> bool {
+        self.accepts_gzip
     }
 
-    /// Returns the answer with the list in `chunks`, which shows `shown`, and has a next page if
-    /// `has_more` is true. If the client accepts gzip, a long list with
-    /// a `key` is compressed once, and all requests with an equal key share the result.
-    pub(super) fn list(
+    /// Returns the answer with the list of `key`, and true if the list has a next page. If another
+    /// request is making the list, waits for it. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// If the list must be made: what is held meanwhile, as by [`ListCache::get`].
+    pub(super) async fn shared_list(
+        &self,
+        key: &ListKey,
+    ) -> Result<(Answer, bool), Option<Making>> {
+        let Some(lists) = self.lists else {
+            return Err(None);
+        };
+        let list = lists.get(key, self.account.as_ref()).await?;
+        let has_more = list.has_more;
+        Ok((self.with_list(list), has_more))
+    }
+
+    /// Returns the answer with the list in `parts`, of which `info` is known. If the list is long
+    /// and has a `key`, all requests with an equal key share its compression, or its text. Cancel
+    /// safe.
+    pub(super) async fn list(
         &self,
         key: Option<ListKey>,
-        chunks: Chunks<ListParts<ListBodies>>,
-        (has_more, shown): (bool, Shown),
+        parts: ListParts<ListBodies>,
+        info: ListInfo,
     ) -> Answer {
-        let answer = match (self.gzip_cache, key) {
-            (Some(gzip_cache), Some(key)) if chunks.is_long() => {
-                let account = self.account.as_ref();
-                let list = gzip_cache.compress(key, chunks, (has_more, shown), account);
-                Answer {
-                    has_compressor: list.has_compressor,
-                    ..self.compressed(list.body).into()
-                }
+        let bytes = info.shown.bytes;
+        let shared = self.lists.zip(key).filter(|_| bytes > GZIP_THRESHOLD);
+        if let Some((lists, key)) = shared {
+            if key.is_gzip {
+                let (chunks, account) = (self.chunks(parts, bytes), self.account.as_ref());
+                return self.with_list(lists.compress(key, chunks, &info, account));
             }
-            _ => self.answer(chunks).into(),
-        };
-        Answer { shown, ..answer }
+            if let Some(text) = lists.empty_text(bytes) {
+                return self.with_list(lists.fill(&key, text, parts, info).await);
+            }
+        }
+        Answer {
+            shown: info.shown,
+            ..self.answer(self.chunks(parts, bytes)).into()
+        }
     }
 
-    /// Returns the response with `body`, which is gzip already.
-    pub(super) fn compressed(&self, body: Body) -> Response<Body> {
-        with_gzip_headers(self.response(body))
+    /// Returns the answer with `list`.
+    fn with_list(&self, list: SharedList) -> Answer {
+        let response = match list.bytes {
+            ListBytes::Gzip(body) => with_gzip_headers(self.response(body)),
+            ListBytes::Text(text) => {
+                let length = text.text_length();
+                self.response(self.chunks(text, length).boxed())
+            }
+        };
+        Answer {
+            shown: list.shown,
+            has_compressor: list.has_compressor,
+            ..response.into()
+        }
     }
 
     /// Waits for a turn to do long work for the client. Cancel safe.

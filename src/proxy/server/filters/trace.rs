@@ -12,6 +12,7 @@ use prometheus::core::Collector;
 use prometheus::proto::Metric;
 use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Instant;
+use uuid::Builder;
 
 use crate::ledger::WatchMeter;
 use crate::server::answers::answer::Answer;
@@ -278,7 +279,9 @@ fn log(record: &Record) {
 /// API server gets it too if the request is forwarded.
 fn audit_id(request: &mut Request<Body>) -> HeaderValue {
     let new_id = || {
-        HeaderValue::try_from(uuid::Uuid::new_v4().to_string()).expect("a UUID is a header value")
+        // Unlike `Uuid::new_v4`, this needs no system call for each ID.
+        let id = Builder::from_random_bytes(rand::random()).into_uuid();
+        HeaderValue::try_from(id.to_string()).expect("a UUID is a header value")
     };
     match request.headers_mut().entry(AUDIT_ID) {
         Entry::Occupied(sent) if !sent.get().is_empty() => sent.get().clone(),
@@ -393,7 +396,8 @@ mod tests {
             let id = audit_id(&mut request);
             assert_eq!(request.headers().get(AUDIT_ID), Some(&id), "{sent:?}");
             assert_eq!(id == "mine", is_kept, "{sent:?}");
-            assert!(!id.is_empty(), "{sent:?}");
+            let made = uuid::Uuid::try_parse_ascii(id.as_bytes());
+            assert_eq!(made.is_ok_and(|id| id.get_version_num() == 4), !is_kept);
         }
     }
 }

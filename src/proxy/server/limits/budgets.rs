@@ -7,8 +7,8 @@ use crate::ledger::{Budget, Limits};
 /// The budgets of the request path. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Budgets {
-    /// Compressed lists, including those that slow clients have not read yet. Beyond this budget,
-    /// the list of each client is compressed separately.
+    /// Compressed lists, and texts of lists of metadata and of Tables, including those that slow
+    /// clients have not read yet. Beyond this budget, the list of each client is made separately.
     pub(in crate::server) lists: Budget,
     /// Compressed chunks of initial events. Chunks beyond this budget are compressed again for each
     /// later watch.

@@ -13,7 +13,7 @@ use crate::server::answers::answer::{Answer, Shown};
 use crate::server::cached::collection::Collection;
 use crate::server::cached::miss::CacheAnswer;
 use crate::server::decide::{Page, Read};
-use crate::server::deliver::{Delivery, ListBodies, RoomForBodies};
+use crate::server::deliver::{Delivery, ListBodies, ListInfo, RoomForBodies};
 
 /// Units of a task's budget that one item of a list costs; about half a microsecond.
 const ITEM_UNITS: usize = 1 << 10;
@@ -42,28 +42,36 @@ pub(super) async fn list(
             collection.reader().pin(snapshot);
         }
     };
-    let key = delivery
-        .shares_lists()
-        .then(|| super::list_key(read, collection, snapshot, selection, page));
     // The answer holds the snapshot, or objects of it, until the client has read it.
     let age = snapshot_age(collection.reader(), snapshot);
-    if let Some(found) = key.as_ref().and_then(|key| delivery.shared_list(key)) {
-        pin(found.has_more);
-        let answer = Answer {
-            shown: found.shown,
-            ..delivery.compressed(found.body).into()
-        };
-        return Ok(holding(answer, age));
+    let key = delivery.shares_lists().then(|| {
+        let shown = (snapshot, selection, page);
+        super::list_key(read, collection, shown, delivery.accepts_gzip())
+    });
+    let mut making = None;
+    if let Some(key) = &key {
+        match delivery.shared_list(key).await {
+            Ok((answer, has_more)) => {
+                pin(has_more);
+                return Ok(holding(answer, age));
+            }
+            Err(held) => making = held,
+        }
     }
     let encoder = collection.encoder_for(read.representation);
     let turn = delivery.turn().await;
     let room = delivery.room_for_bodies();
     let (parts, shown, has_more) = parts(&encoder, snapshot, read, (selection, page), room).await;
-    drop(turn);
     super::check_printed(collection, &encoder)?;
     pin(has_more);
-    let chunks = delivery.chunks(parts, shown.bytes);
-    let answer = delivery.list(key, chunks, (has_more, shown));
+    let info = ListInfo {
+        has_more,
+        shown,
+        reader: collection.reader().clone(),
+        newest_change: snapshot.newest_change(),
+    };
+    let answer = delivery.list(key, parts, info).await;
+    drop((making, turn));
     Ok(holding(answer, age))
 }
 

@@ -58,7 +58,8 @@ pub(super) async fn read(
             let list = list::list(
                 read, selection, page, collection, &snapshot, can_page, delivery,
             );
-            list.await
+            // Boxed, so that the futures of GETs are short.
+            Box::pin(list).await
         }
         Plan::Watch {
             selection,
@@ -143,13 +144,13 @@ fn snapshot_age(reader: &Reader, snapshot: &Snapshot) -> SnapshotAge {
     )
 }
 
-/// Returns the key that is equal for all answers with the same `page` of objects in `snapshot`.
+/// Returns the key that is equal for all answers with the same page of selected objects in a
+/// snapshot.
 fn list_key(
     read: &Read,
     collection: &dyn Collection,
-    snapshot: &Snapshot,
-    selection: &Arc<Selection>,
-    page: &Page,
+    (snapshot, selection, page): (&Snapshot, &Arc<Selection>, &Page),
+    is_gzip: bool,
 ) -> ListKey {
     ListKey {
         encoder: collection.encoder(),
@@ -160,6 +161,7 @@ fn list_key(
         selection: HashedSelection::new(Arc::clone(selection)),
         page: page.clone(),
         printed: collection.printed(),
+        is_gzip,
     }
 }
 

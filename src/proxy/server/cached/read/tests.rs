@@ -1,22 +1,27 @@
-//! Tests which state answers a list, and which lists have a next page.
+//! Tests which state answers a list, which lists have a next page, and which are made once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
+use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use kubefan_core::api::{
-    Object, ObjectKey, ObjectValues, ResourceVersion, ShardSelector, WireFormat,
+    EventType, Object, ObjectKey, ObjectValues, ResourceVersion, ShardSelector, WireFormat,
 };
 use kubefan_core::cache::{Config, Reader, Writer, cache};
-use kubefan_core::codec::Encoder;
+use kubefan_core::codec::{Encoder, MetaVersion, Representation, View};
 use kubefan_core::informer::{Proof, ProofMethod};
 use kubefan_core::shutdown;
 use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
 
 use super::{read, snapshot_for};
+use crate::ledger::Budget;
 use crate::server::cached::collection::Collection;
 use crate::server::decide::tests::read_of;
 use crate::server::decide::{Plan, Read};
-use crate::server::deliver::Delivery;
+use crate::server::deliver::{Delivery, ListCache, ListCounters};
 
 /// A collection of the two pods `n/a` and `n/b`.
 struct Pods {
@@ -181,17 +186,21 @@ async fn answer(
     proof: Option<&Proof>,
 ) -> Option<serde_json::Value> {
     let delivery = Delivery::plain(planned.representation);
+    let body = body(planned, pods, proof, &delivery).await?;
+    Some(serde_json::from_slice(&body).expect("JSON"))
+}
+
+/// Returns the bytes of the list that answers `planned`; `None` if the API server must answer.
+async fn body(
+    planned: &Read,
+    pods: &Arc<dyn Collection>,
+    proof: Option<&Proof>,
+    delivery: &Delivery<'_>,
+) -> Option<Bytes> {
     let shutdown = Shutdown::new(shutdown::Config::default());
-    let answer = read(planned, pods, proof, &delivery, &shutdown)
-        .await
-        .ok()?;
-    let body = answer
-        .response
-        .into_body()
-        .collect()
-        .await
-        .expect("a whole body");
-    Some(serde_json::from_slice(&body.to_bytes()).expect("JSON"))
+    let answer = read(planned, pods, proof, delivery, &shutdown).await.ok()?;
+    let body = answer.response.into_body().collect().await;
+    Some(body.expect("a whole body").to_bytes())
 }
 
 fn names(list: &serde_json::Value) -> Vec<String> {
@@ -203,4 +212,108 @@ fn names(list: &serde_json::Value) -> Vec<String> {
             .to_owned()
     });
     names.collect()
+}
+
+/// Pods that count how often an answer is made from them.
+struct CountedPods {
+    reader: Reader,
+    encoder: Arc<Encoder>,
+    made: AtomicUsize,
+}
+
+impl Collection for CountedPods {
+    fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    fn encoder(&self) -> Arc<Encoder> {
+        Arc::clone(&self.encoder)
+    }
+
+    fn encoder_for(&self, representation: Representation) -> Arc<Encoder> {
+        self.made.fetch_add(1, Ordering::Relaxed);
+        match representation.view {
+            View::Metadata(version) => {
+                Arc::new(self.encoder.partial(representation.format, version))
+            }
+            View::Whole | View::Table(..) => self.encoder(),
+        }
+    }
+}
+
+/// A pod with metadata of about 2 KiB.
+fn large_pod(number: usize, version: u64) -> Object {
+    let name = format!("pod-{number}");
+    let key = ObjectKey::new(Some("n"), &name);
+    let note = "x".repeat(2_000);
+    let body = format!(
+        r#""metadata":{{"name":"{name}","resourceVersion":"{version}","annotations":{{"a":"{note}"}}}}}}"#
+    );
+    Object::new(
+        key,
+        ResourceVersion(version),
+        &ObjectValues::default(),
+        body.into(),
+    )
+}
+
+#[tokio::test]
+async fn equal_lists_of_metadata_are_made_once_for_each_state() {
+    let (mut writer, reader) = cache(Config::default());
+    let mut relist = writer.relist();
+    (0..200).for_each(|number| relist.add(large_pod(number, 1)));
+    writer.replace(relist, ResourceVersion(1));
+    let pods = Arc::new(CountedPods {
+        reader,
+        encoder: Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1")),
+        made: AtomicUsize::new(0),
+    });
+    let made = || pods.made.swap(0, Ordering::Relaxed);
+    let collection: Arc<dyn Collection> = pods.clone();
+    let lists = ListCache::new(
+        Budget::for_tests(64 << 20),
+        ListCounters::new(&Registry::new()),
+        Shutdown::new(shutdown::Config::default()),
+    );
+    let metadata = |url: &str, indent| {
+        let mut read = read_of(url);
+        read.representation.view = View::Metadata(MetaVersion::V1);
+        read.representation.indent = indent;
+        read
+    };
+    // The same list is first made for one client only.
+    let alone = async |read: &Read| {
+        let plain = Delivery::plain(read.representation);
+        let body = body(read, &collection, None, &plain).await;
+        assert_eq!(made(), 1);
+        body.expect("a list")
+    };
+    let requests = [
+        metadata("/api/v1/pods?resourceVersion=0", false),
+        metadata("/api/v1/pods?resourceVersion=0", true),
+        metadata("/api/v1/pods?resourceVersion=0&labelSelector=!a", false),
+        metadata("/api/v1/namespaces/n/pods?resourceVersion=0", false),
+    ];
+    for version in 1..=2 {
+        for read in &requests {
+            let expected = alone(read).await;
+            let delivery = Delivery::sharing(read.representation, &lists);
+            let concurrent = (0..10).map(|_| body(read, &collection, None, &delivery));
+            for shared in join_all(concurrent).await {
+                assert!(shared.expect("a list") == expected, "at version {version}");
+            }
+            let later = body(read, &collection, None, &delivery).await;
+            assert!(later.expect("a list") == expected);
+            assert_eq!(made(), 1, "at version {version}");
+        }
+        let changed = writer.apply(EventType::Modified, large_pod(7, version + 1), None);
+        changed.expect("a newer version");
+    }
+    // Complete objects are sent as the cache has them.
+    let whole = read_of("/api/v1/pods?resourceVersion=0");
+    let delivery = Delivery::sharing(whole.representation, &lists);
+    for _ in 0..2 {
+        let answered = body(&whole, &collection, None, &delivery).await;
+        assert!(answered.is_some() && made() == 1);
+    }
 }

@@ -130,8 +130,9 @@ fn shared_start(
     delivery.initial_chunks_for(terms)?;
     let initial = initial.filter(|_| !read.representation.view.is_table())?;
     let key = initial.with(|initial| {
-        let (collection, snapshot) = (collection.as_ref(), initial.snapshot());
-        super::list_key(read, collection, snapshot, selection, &Page::default())
+        let page = Page::default();
+        let shown = (initial.snapshot(), selection, &page);
+        super::list_key(read, collection.as_ref(), shown, true)
     });
     Some((key?, initial.clone()))
 }

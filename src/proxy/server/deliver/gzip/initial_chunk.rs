@@ -12,8 +12,8 @@ use kubefan_core::codec::Encoder;
 use kubefan_core::concurrency::CoopBudget;
 
 use super::compress::BYTE_UNITS;
-use super::gzip_cache::ListKey;
 use super::member::{Members, SharedMember};
+use crate::server::deliver::list_key::ListKey;
 
 /// Number of bytes before compression at which a chunk ends.
 const CHUNK: usize = 64 << 10;

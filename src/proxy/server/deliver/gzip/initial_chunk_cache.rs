@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use prometheus::IntCounterVec;
 use tokio::time::{Instant, sleep};
 
-use super::gzip_cache::ListKey;
 use super::initial_chunk::{InitialChunk, MakingChunk};
 use crate::ledger::Budget;
+use crate::server::deliver::list_key::ListKey;
 
 /// Upper limit of the number of snapshots and selections with cached chunks.
 const MAX_STARTS: usize = 256;

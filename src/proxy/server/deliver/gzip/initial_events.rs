@@ -13,10 +13,10 @@ use kubefan_core::cache::InitialObjects;
 use kubefan_core::codec::Encoder;
 use kubefan_core::concurrency::Revocable;
 
-use super::gzip_cache::ListKey;
 use super::initial_chunk::{InitialChunk, MakingChunk};
 use super::initial_chunk_cache::{Found, InitialChunkCache};
 use crate::server::cached::collection::Collection;
+use crate::server::deliver::list_key::ListKey;
 
 /// The initial events of one watch, in compressed chunks.
 pub(crate) struct InitialEvents {

@@ -1,17 +1,16 @@
-//! Gzip: bodies that are compressed while they are sent, lists that are compressed once for several
-//! clients, and watches with initial events that are compressed once for several clients.
+//! Gzip: bodies that are compressed while they are sent, and watches with initial events that are
+//! compressed once for several clients.
 
 mod compress;
-mod gzip_cache;
-mod gzip_stream;
 mod gzip_watch;
 mod initial_chunk;
 mod initial_chunk_cache;
 mod initial_events;
 mod member;
 
-pub(crate) use compress::{COMPRESSOR_BYTES, GzipBody, client_accepts_gzip, with_gzip_headers};
-pub(crate) use gzip_cache::{CompressedList, GzipCache, ListKey, list_counter};
+pub(crate) use compress::{
+    COMPRESSOR_BYTES, GzipBody, GzipWriter, client_accepts_gzip, with_gzip_headers,
+};
 pub(crate) use gzip_watch::{GzipWatchBody, compressed_event};
 pub(crate) use initial_chunk_cache::{InitialChunkCache, chunk_counter};
 pub(crate) use initial_events::InitialEvents;

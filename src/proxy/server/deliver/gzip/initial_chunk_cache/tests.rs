@@ -51,6 +51,7 @@ fn list_key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
         selection: HashedSelection::new(Arc::default()),
         page: Default::default(),
         printed: None,
+        is_gzip: true,
     }
 }
 

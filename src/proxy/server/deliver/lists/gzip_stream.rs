@@ -14,10 +14,10 @@ use kubefan_core::codec::ListParts;
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 
-use super::compress::{COMPRESSOR_BYTES, GzipBody, GzipWriter};
 use crate::ledger::{Account, Charge, MemoryKind};
 use crate::server::deliver::PolledFrame;
 use crate::server::deliver::chunks::Chunks;
+use crate::server::deliver::gzip::{COMPRESSOR_BYTES, GzipBody, GzipWriter};
 use crate::server::deliver::list_bodies::ListBodies;
 
 /// The compressed part of a text, and its readers.
