@@ -177,7 +177,10 @@ fn each_bad_client_gets_its_advice_within_ten_seconds() {
 #[test]
 fn refused_reads_are_no_loop() {
     let refusals = [
-        (unauthorized as fn(&mut Entry<'_>), AdviceKind::WrongCredentials),
+        (
+            unauthorized as fn(&mut Entry<'_>),
+            AdviceKind::WrongCredentials,
+        ),
         (forbidden, AdviceKind::DeniedReads),
     ];
     for (refused, expected) in refusals {

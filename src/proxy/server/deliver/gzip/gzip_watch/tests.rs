@@ -19,7 +19,8 @@ use super::*;
 use crate::ledger::{Budget, Ledger, Limits};
 use crate::server::cached::collection::Collection;
 use crate::server::decide::WatchTerms;
-use crate::server::deliver::gzip::{InitialChunkCache, ListKey, chunk_counter};
+use crate::server::deliver::ListKey;
+use crate::server::deliver::gzip::{InitialChunkCache, chunk_counter};
 use crate::server::deliver::watch_body::WatchSource;
 use crate::server::deliver::watch_body::tests::{TestCollection, object};
 
@@ -84,6 +85,7 @@ fn gzip(
     let (watch, objects) = plain(collection, View::Whole);
     let objects = objects.expect("it begins with the objects");
     let key = ListKey {
+        is_gzip: true,
         encoder: collection.encoder(),
         epoch: 0,
         resource_version: collection.reader().applied().expect("a version"),
