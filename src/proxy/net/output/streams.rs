@@ -23,6 +23,7 @@ use hyper::rt::Executor;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use slab::Slab;
+use tokio::task::coop::unconstrained;
 use tokio::task::yield_now;
 
 /// The most streams that are polled between two polls of the connection.
@@ -146,7 +147,7 @@ impl Streams {
         for _ in 0..MAX_ROUNDS {
             self.poll_streams();
             if self.take_connection_wake()
-                && let Poll::Ready(ended) = connection(&mut Context::from_waker(&self.connection))
+                && let Poll::Ready(ended) = self.poll_connection(&mut connection)
             {
                 return Poll::Ready(ended);
             }
@@ -164,6 +165,22 @@ impl Streams {
         }
         // Unlike a wake, this also lets the runtime poll its sockets first.
         pin!(yield_now()).poll(cx).map(Ok)
+    }
+
+    /// Polls the connection. If it panics, it ends, and its streams are leaked: dropping them takes a
+    /// lock of the HTTP library that is poisoned then, which would panic again.
+    fn poll_connection<E: From<io::Error>>(
+        &mut self,
+        connection: &mut impl FnMut(&mut Context<'_>) -> Poll<Result<(), E>>,
+    ) -> Poll<Result<(), E>> {
+        let mut cx = Context::from_waker(&self.connection);
+        let polled = catch_unwind(AssertUnwindSafe(|| connection(&mut cx)));
+        polled.unwrap_or_else(|_| {
+            mem::forget(mem::take(&mut self.streams));
+            mem::forget(mem::take(&mut self.wakes.0.lock().started));
+            let error = io::Error::other("the HTTP library has panicked");
+            Poll::Ready(Err(error.into()))
+        })
     }
 
     /// Drops the streams that are left, after their connection has ended. Other tasks run in
@@ -235,7 +252,10 @@ impl Drop for Streams {
     fn drop(&mut self) {
         // A stream that was started holds the executor, and with it these wakes.
         let left = mem::take(&mut *self.wakes.0.lock());
-        drop(left);
+        self.streams.drain().for_each(Stream::end);
+        for (future, _) in left.started {
+            drop_isolated(future);
+        }
     }
 }
 
@@ -250,7 +270,10 @@ impl Stream {
         if self.handle.is_aborted.load(Ordering::Acquire) {
             return Poll::Ready(());
         }
-        let (future, mut cx) = (self.future.as_mut(), Context::from_waker(&self.waker));
+        // One stream must not use up tokio's budget of the others and of the connection. What works
+        // for long yields by itself.
+        let mut future = unconstrained(self.future.as_mut());
+        let (future, mut cx) = (Pin::new(&mut future), Context::from_waker(&self.waker));
         let outer = IN_LIBRARY.replace(Arc::as_ptr(&self.handle));
         let polled = catch_unwind(AssertUnwindSafe(|| future.poll(&mut cx)));
         IN_LIBRARY.set(outer);
@@ -260,9 +283,14 @@ impl Stream {
 
     /// Drops the stream. This resets it if it is not complete, and drops what is buffered for it.
     fn end(self) {
-        // As in `poll`, a panic concerns no other stream, and was reported.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(self)));
+        drop_isolated(self);
     }
+}
+
+/// Drops what belongs to one stream. As in [`Stream::poll`], a panic concerns no other stream, and was
+/// reported.
+fn drop_isolated<T>(value: T) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }
 
 // === impl StreamHandle ===

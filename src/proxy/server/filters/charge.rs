@@ -15,9 +15,9 @@ use crate::server::answers::outcome::Outcome;
 use crate::server::deliver::{BodyReader, COMPRESSOR_BYTES, RevocableBody};
 use crate::server::request::{Exchange, Verb};
 
-/// Bytes of a request's task, its state in the HTTP library, and the head of its answer.
+/// Bytes of a request's future, its state in the HTTP library, and the head of its answer.
 const STREAM_BYTES: u64 = 12 << 10;
-/// Bytes of an open watch: its task, its state in the HTTP library, and its position in the cache.
+/// Bytes of an open watch: its future, its state in the HTTP library, and its position in the cache.
 /// Events belong to the cache, and bursts and initial events are charged while they are sent.
 const WATCH_BYTES: u64 = 4 << 10;
 /// Bytes of the headers that the record of an open watch holds at most, if there are logs.

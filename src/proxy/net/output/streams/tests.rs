@@ -1,6 +1,9 @@
 use std::future::{pending, poll_fn};
 use std::thread;
 
+use futures_util::FutureExt;
+use tokio::task::coop::{consume_budget, has_budget_remaining};
+
 use super::*;
 
 /// Polls the streams of a connection as its task does.
@@ -262,4 +265,43 @@ async fn the_end_of_the_connection_drops_all_streams() {
         assert!(started.is_dropped());
         drop(executor);
     }
+}
+
+#[tokio::test]
+async fn a_stream_does_not_depend_on_the_budget_of_the_task() {
+    while has_budget_remaining() {
+        consume_budget().now_or_never();
+    }
+    let mut task = Task::new();
+    let has_budget = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&has_budget);
+    task.start(async move { seen.store(has_budget_remaining(), Ordering::Relaxed) });
+    task.poll();
+    assert!(has_budget.load(Ordering::Relaxed));
+}
+
+/// Panics when it is dropped while a panic of the connection is handled, as a request's body does
+/// that needs a poisoned lock.
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+#[test]
+fn a_panic_of_the_connection_ends_it_and_drops_no_stream() {
+    let mut task = Task::new();
+    let held = PanicsWhenDropped;
+    task.start(async move {
+        let _held = held;
+        pending::<()>().await;
+    });
+    task.poll();
+    task.streams.connection.wake_by_ref();
+    let mut cx = Context::from_waker(Waker::noop());
+    let connection = |_: &mut Context<'_>| -> Poll<io::Result<()>> { panic!("a bug") };
+    let polled = task.streams.poll(&mut cx, connection, |_, _| Poll::Pending);
+    assert!(matches!(polled, Poll::Ready(Err(_))));
 }

@@ -1,11 +1,12 @@
 //! Decides when a watch sends its bookmarks and when it ends, with some jitter.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rand::Rng;
+use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 use super::{State, WatchBody};
@@ -74,7 +75,8 @@ impl WatchBody {
             return self.alarm.is_elapsed();
         }
         self.alarm_waker = Some(cx.waker().clone());
-        self.alarm.as_mut().poll(cx).is_ready()
+        // Polled once, so the poll must not fail for lack of tokio's budget.
+        pin!(unconstrained(self.alarm.as_mut())).poll(cx).is_ready()
     }
 
     /// Returns a bookmark frame if one is due and the client has received everything before it, and

@@ -1,10 +1,11 @@
 //! Tests when watches send bookmarks and when they end, in paused time.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, poll};
 use http_body_util::BodyExt;
 use kubefan_core::api::{
     EventType, GroupVersionResource, Object, ObjectKey, ObjectValues, Resource, ResourceVersion,
@@ -20,6 +21,7 @@ use kubefan_core::codec::{
 };
 use kubefan_core::shutdown::{Shutdown, WatchEnd};
 use parking_lot::Mutex;
+use tokio::task::coop::{consume_budget, has_budget_remaining};
 use tokio::time::{Instant, advance, sleep};
 
 use super::{WatchBody, WatchSource};
@@ -420,6 +422,17 @@ async fn a_watch_that_waits_on_a_bridge_ends_in_time() {
     let (bridge, watch) = collection.watch_bridged(7, true, 4);
     drop(bridge);
     assert_eq!(watch.all().await, ["0: ERROR ", "0: end"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_poll_without_tokios_budget_loses_no_alarm() {
+    let collection = TestCollection::new();
+    let mut all = pin!(collection.watch(AFTER_10, Some(10)).all());
+    while has_budget_remaining() {
+        consume_budget().now_or_never();
+    }
+    assert!(poll!(all.as_mut()).is_pending());
+    assert_eq!(all.await, ["8: BOOKMARK 10", "10: end"]);
 }
 
 #[tokio::test(start_paused = true)]
