@@ -1,10 +1,10 @@
 //! Measures what a change costs `kubefan serve`, and how long it takes to a client, while the API
 //! server changes objects at a certain rate: `cargo bench --package kubefan-cli --bench ingest_rate`.
 //!
-//! The API server is a stand-in in this process, which sends prepared watch frames over TLS and
+//! The API server is a fake in this process, which sends prepared watch frames over TLS and
 //! HTTP/2. The clients are in this process, too: one watch of all objects, and watches of single
 //! names, over HTTP/2 without TLS. kubefan is the built program in a process of its own, whose CPU
-//! is counted alone. The time is that from the stand-in's frame to the watch of all objects. The
+//! is counted alone. The time is that from the fake server's frame to the watch of all objects. The
 //! bench fails if a watch misses an event.
 //!
 //! `RATE` and `SINGLES` in the environment select another rate and another number of watches of
@@ -64,13 +64,13 @@ const STEP: u64 = 7;
 /// The version of the list. All versions have ten digits, so all frames have one length.
 const LISTED: u64 = 2_000_000_000;
 const WARM_UP: Duration = Duration::from_secs(2);
-/// The bytes that the stand-in sends at once, at most.
+/// The bytes that the fake server sends at once, at most.
 const CHUNK: usize = 64 << 10;
 const STREAMS_PER_CONNECTION: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The API server of one resource: pods.
-struct StandIn {
+struct FakeServer {
     /// A MODIFIED frame of each pod.
     frames: Vec<Bytes>,
     /// The offset of the version's digits in each frame.
@@ -85,7 +85,7 @@ struct StandIn {
 
 /// The body of a watch-list: all pods, and then the changes at the rate.
 struct WatchList {
-    upstream: Arc<StandIn>,
+    upstream: Arc<FakeServer>,
     listed: usize,
     began: Option<Instant>,
     sent: usize,
@@ -121,7 +121,7 @@ fn main() -> Outcome<()> {
     }
     let frames = frames();
     for (rate, singles) in rows {
-        let upstream = Arc::new(StandIn::new(frames.clone(), rate, seconds));
+        let upstream = Arc::new(FakeServer::new(frames.clone(), rate, seconds));
         runtime.block_on(measure(&upstream, singles))?;
     }
     Ok(())
@@ -150,7 +150,7 @@ fn name(index: usize) -> String {
     format!("pod-{index:06}")
 }
 
-async fn measure(upstream: &Arc<StandIn>, singles: usize) -> Outcome<()> {
+async fn measure(upstream: &Arc<FakeServer>, singles: usize) -> Outcome<()> {
     let shutdown = Shutdown::new(shutdown::Config::default());
     let directory = tempfile::tempdir()?;
     let url = serve(upstream, &shutdown).await?;
@@ -192,7 +192,7 @@ async fn measure(upstream: &Arc<StandIn>, singles: usize) -> Outcome<()> {
 /// Opens the watches, each of which counts what it receives.
 async fn open_watches(
     kubefan: &Kubefan,
-    upstream: &Arc<StandIn>,
+    upstream: &Arc<FakeServer>,
     singles: usize,
     received: &Arc<Received>,
 ) -> Outcome<JoinSet<Result<(), String>>> {
@@ -225,10 +225,10 @@ fn print_delays(delays: &[AtomicU64]) {
     );
 }
 
-// The stand-in for the API server.
+// The fake API server.
 
-/// Serves the stand-in until `shutdown`, and returns its URL.
-async fn serve(upstream: &Arc<StandIn>, shutdown: &Shutdown) -> Outcome<String> {
+/// Serves the fake server until `shutdown`, and returns its URL.
+async fn serve(upstream: &Arc<FakeServer>, shutdown: &Shutdown) -> Outcome<String> {
     let registry = Registry::new();
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let (address, metrics) = (socket.local_addr()?, net::Metrics::new(&registry));
@@ -244,7 +244,7 @@ async fn serve(upstream: &Arc<StandIn>, shutdown: &Shutdown) -> Outcome<String> 
     Ok(format!("https://{address}"))
 }
 
-impl StandIn {
+impl FakeServer {
     /// Prepares the changes of the warm-up and of `seconds` more.
     fn new(frames: Vec<Bytes>, rate: u64, seconds: u64) -> Self {
         let key = b"\"resourceVersion\":\"";
@@ -337,7 +337,7 @@ fn failure(code: u16) -> Value {
 }
 
 impl WatchList {
-    fn body(upstream: Arc<StandIn>) -> Body {
+    fn body(upstream: Arc<FakeServer>) -> Body {
         let this = Self {
             upstream,
             listed: 0,
@@ -405,7 +405,7 @@ impl WatchList {
         let now = upstream.elapsed();
         while self.sent < due && chunk.len() < CHUNK {
             let start = chunk.len() + upstream.version_at;
-            chunk.extend_from_slice(&upstream.frames[StandIn::changed(self.sent)]);
+            chunk.extend_from_slice(&upstream.frames[FakeServer::changed(self.sent)]);
             let digits = (LISTED + 1 + self.sent as u64).to_string();
             chunk[start..start + digits.len()].copy_from_slice(digits.as_bytes());
             upstream.sent_at[self.sent].store(now, Ordering::Relaxed);
@@ -438,7 +438,7 @@ async fn connect(address: &str) -> Outcome<SendRequest<Bytes>> {
 /// Receives the changes of all pods in order, and replaces the time of each by its delay.
 async fn receive_all(
     mut stream: RecvStream,
-    upstream: Arc<StandIn>,
+    upstream: Arc<FakeServer>,
     received: Arc<Received>,
 ) -> Result<(), String> {
     let mut lines = Lines::default();
