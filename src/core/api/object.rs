@@ -170,6 +170,17 @@ impl Object {
         self.fields().eq(other.fields()) && self.labels().eq(other.labels())
     }
 
+    /// Returns true if both objects have equal values in the first `count` selectable fields.
+    pub(crate) fn has_same_fields(&self, other: &Self, count: usize) -> bool {
+        // Bytes are compared in one walk: this is done for each change.
+        let (_, mut own) = self.values.fields(&self.body);
+        let (_, mut others) = other.values.fields(&other.body);
+        (0..count).all(|_| {
+            let (own, other) = (own.next_bytes(), others.next_bytes());
+            own.unwrap_or_default() == other.unwrap_or_default()
+        })
+    }
+
     /// Decodes the object, which is stored as JSON.
     ///
     /// # Errors

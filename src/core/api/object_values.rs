@@ -64,16 +64,21 @@ impl PackedValues {
             end: 0,
         };
         put_varint(&mut packer.packed, values.fields.len());
-        // Reserves one byte for the length of the uid and fields; `splice` adds more if needed.
+        // Reserves one byte for the length of the uid and fields, which is enough for most objects.
         let start = packer.packed.len() + 1;
         packer.packed.push(0);
         packer.put(&values.uid);
         for field in &values.fields {
             packer.put(field);
         }
-        let mut length = Vec::with_capacity(4);
-        put_varint(&mut length, packer.packed.len() - start);
-        packer.packed.splice(start - 1..start, length);
+        let length = packer.packed.len() - start;
+        if length < 0x80 {
+            packer.packed[start - 1] = length as u8;
+        } else {
+            let mut longer = Vec::with_capacity(4);
+            put_varint(&mut longer, length);
+            packer.packed.splice(start - 1..start, longer);
+        }
         packer.end = 0;
         if values.labels.is_sorted_by(|a, b| a.0 <= b.0) {
             packer.put_labels(values.labels.iter());
@@ -242,7 +247,7 @@ mod tests {
     use proptest::{prop_assert_eq, proptest};
 
     use super::*;
-    use crate::api::Object;
+    use crate::api::{Object, ObjectKey, ResourceVersion};
 
     proptest! {
         /// Values read back unchanged, whether or not they are slices of the body, in any order.
@@ -279,6 +284,35 @@ mod tests {
                 let labels = labels.iter().flat_map(|(key, value)| [&**key, &**value]);
                 prop_assert_eq!(packed.labels(&body).collect::<Vec<_>>(), labels.collect::<Vec<_>>());
             }
+        }
+    }
+
+    #[test]
+    fn fields_are_compared_up_to_the_count() {
+        let object = |fields: &[&'static str], label: &'static str| {
+            let values = ObjectValues {
+                uid: "u".into(),
+                labels: vec![("app".into(), label.into())],
+                fields: fields.iter().map(|field| (*field).into()).collect(),
+            };
+            let body = bytes::Bytes::from_static(b"node-1 Running");
+            Object::new(ObjectKey::new(None, "a"), ResourceVersion(1), &values, body)
+        };
+        let stored = object(&["node-1", "Running"], "x");
+        let rows: [(&[&'static str], &'static str, [bool; 3]); 5] = [
+            (&["node-1", "Running"], "y", [true, true, true]),
+            (&["node-1", "Failed"], "x", [true, true, false]),
+            (&["node-2", "Running"], "x", [true, false, false]),
+            // An absent field is an empty text.
+            (&["node-1"], "x", [true, true, false]),
+            (&[], "x", [true, false, false]),
+        ];
+        for (fields, label, expected) in rows {
+            let other = object(fields, label);
+            let found = [0, 1, 2].map(|count| stored.has_same_fields(&other, count));
+            assert_eq!(found, expected, "{fields:?}");
+            let found = [0, 1, 2].map(|count| other.has_same_fields(&stored, count));
+            assert_eq!(found, expected, "{fields:?}");
         }
     }
 

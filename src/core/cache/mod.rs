@@ -25,9 +25,10 @@
 //! The writer queues events after it has released the lock. So a stream may find events in the log
 //! that are queued later, and a bookmark has to wait until all events of the log are queued.
 //!
-//! After each change the writer wakes the streams of the groups that got it, either directly or
-//! through the [`Dispatcher`] of their thread. A relist wakes all streams at its end, because they
-//! may need to send a bookmark. A wake is the only signal from the writer to the readers.
+//! After each change, or after several that have arrived together, the writer wakes the streams of
+//! the groups that got it, either directly or through the [`Dispatcher`] of their thread. A relist
+//! wakes all streams at its end, because they may need to send a bookmark. A wake is the only signal
+//! from the writer to the readers.
 //!
 //! # Relists, holes, blocks and epochs
 //!

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use crate::api::{EventType, Selection};
@@ -33,6 +33,9 @@ pub(in crate::cache) struct Group {
     /// The number that the group's next event will get, readable without the lock. [`NO_TIP`] if
     /// the queue has expired or was closed.
     tip: AtomicU64,
+    /// True while the group is in the writer's list of the groups to wake. Only the writer uses it,
+    /// so its order does not matter.
+    is_listed: AtomicBool,
 }
 
 /// The value of [`Group::tip`] once the queue has expired or was closed. No event has this
@@ -101,7 +104,23 @@ impl Group {
                 status: QueueStatus::Open,
             }),
             tip: AtomicU64::new(0),
+            is_listed: AtomicBool::new(false),
         }
+    }
+
+    /// Returns true if the writer must add the group to its list of the groups to wake, and false
+    /// if it has done so already.
+    pub(super) fn begin_wake(&self) -> bool {
+        let is_listed = self.is_listed.load(Ordering::Relaxed);
+        self.is_listed.store(true, Ordering::Relaxed);
+        !is_listed
+    }
+
+    /// Wakes the group's streams, which the writer has taken from its list. `wakers` lends its
+    /// memory.
+    pub(in crate::cache) fn wake(&self, wakers: &mut Vec<Waker>) {
+        self.is_listed.store(false, Ordering::Relaxed);
+        self.wakes.notify(wakers);
     }
 
     /// Returns the number of the group's first event at or after log position `position`, or `None`

@@ -228,7 +228,8 @@ impl Interest {
     }
 
     /// Queues `event`, at log position `position`, in all groups that need it, and adds these
-    /// groups to `to_wake`. Returns the units of the groups that were checked.
+    /// groups to `to_wake`, unless they are there from an earlier event. Returns the units of the
+    /// groups that were checked.
     pub(in crate::cache) fn publish(
         &mut self,
         position: u64,
@@ -241,7 +242,9 @@ impl Interest {
             if let Some(grown) = group.offer(position, event) {
                 self.queued += grown;
                 ids.push(group.id);
-                to_wake.push(Arc::clone(group));
+                if group.begin_wake() {
+                    to_wake.push(Arc::clone(group));
+                }
             }
         });
         if !ids.is_empty() {

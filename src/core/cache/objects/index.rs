@@ -167,8 +167,11 @@ impl Indexer {
 
     /// Returns true if [`Indexer::update`] has nothing to do when `object` replaces `previous`.
     pub(super) fn indexes_alike(&self, previous: &Object, object: &Object) -> bool {
-        let mut functions = self.indexes.iter().map(|(function, _)| function);
-        functions.all(|function| function.value_of(previous) == function.value_of(object))
+        let functions = || self.indexes.iter().map(|(function, _)| function);
+        let fields = functions().filter(|function| matches!(function, IndexFunction::Field(_)));
+        let mut labels = functions().filter_map(IndexFunction::label);
+        previous.has_same_fields(object, fields.count())
+            && labels.all(|label| previous.label(label) == object.label(label))
     }
 
     /// Moves a key to the entries of `object`'s values. `objects` is the store after the change.
@@ -330,6 +333,14 @@ fn hash(value: &str) -> ValueHash {
 // === impl IndexFunction ===
 
 impl IndexFunction {
+    /// Returns the name of the label, or `None` if the function is of a field.
+    fn label(&self) -> Option<&str> {
+        match self {
+            Self::Field(_) => None,
+            Self::Label(label) => Some(label),
+        }
+    }
+
     fn value_of<'a>(&self, object: &'a Object) -> Option<&'a str> {
         match self {
             Self::Field(position) => Some(object.field(*position)),

@@ -8,7 +8,7 @@ use tokio::time::advance;
 
 use crate::api::{EventType, Object, ObjectValues, ResourceVersion};
 use crate::cache::tests::support::{config, key};
-use crate::cache::{Reader, cache};
+use crate::cache::{Config, Reader, cache};
 
 /// Body size that exactly fills an allocation, so a copy takes less memory than its frame.
 const FULL: usize = 2048;
@@ -71,6 +71,35 @@ async fn an_object_does_not_keep_a_frame_that_the_log_evicted() {
     }
     assert_eq!(stored(&reader, "gone").resource_version.0, 14);
     assert!(is_in(&before.get(&key("full")).unwrap(), &frames[0]), "I2");
+}
+
+/// Until then, an object that changes often was replaced, and a copy would have been useless.
+#[test]
+fn a_body_is_copied_after_as_many_more_evictions_as_the_log_has_events() {
+    let (mut writer, reader) = cache(Config {
+        retention_age: Duration::ZERO,
+        retention_events: 2,
+        ..config()
+    });
+    let relist = writer.relist();
+    writer.replace(relist, ResourceVersion(10));
+    let mut first = None;
+    // The third change makes the log evict the first one.
+    for (version, text, is_framed) in [
+        (11, "rare", true),
+        (12, "often", true),
+        (13, "often", true),
+        (14, "often", true),
+        (15, "often", false),
+    ] {
+        let (object, frame) = framed(text, version, FULL);
+        let first = first.get_or_insert(frame.clone());
+        let applied = writer.apply(EventType::Modified, object, Some(frame));
+        applied.unwrap();
+        let rare = stored(&reader, "rare");
+        assert_eq!(is_in(&rare, first), is_framed, "{version}");
+        assert_eq!(rare.resource_version.0, 11);
+    }
 }
 
 #[test]

@@ -33,9 +33,10 @@ impl FrameBackedQueue {
         self.0.is_empty()
     }
 
-    /// Takes the next objects, and returns those that `store` still has, with copied bodies.
-    pub(super) fn detach_bodies(&mut self, store: &Store) -> Vec<Arc<Object>> {
-        let next = self.0.len().min(DETACHED_AT_ONCE);
+    /// Takes the next objects, but not the last `left`, and returns those that `store` still has,
+    /// with copied bodies.
+    pub(super) fn detach_bodies(&mut self, store: &Store, left: usize) -> Vec<Arc<Object>> {
+        let next = self.0.len().saturating_sub(left).min(DETACHED_AT_ONCE);
         let objects = self.0.drain(..next).filter_map(|object| object.upgrade());
         let is_stored = |object: &Arc<Object>| {
             let stored = store.get(object.key.as_str());

@@ -49,11 +49,12 @@ impl Writer {
         self.wake();
     }
 
-    /// Wakes all readers that wait for a version, and the streams of the groups in `to_wake`.
-    pub(super) fn wake(&mut self) {
+    /// Wakes the readers that wait for a version, and the streams that need the changes that were
+    /// applied since the last wake.
+    pub fn wake(&mut self) {
         self.shared.wakes.notify(&mut self.wakers);
         for group in self.to_wake.drain(..) {
-            group.wakes.notify(&mut self.wakers);
+            group.wake(&mut self.wakers);
         }
         self.to_wake.shrink_to(IDLE_CAPACITY);
         self.wakers.shrink_to(IDLE_CAPACITY);

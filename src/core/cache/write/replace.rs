@@ -155,7 +155,7 @@ impl Writer {
                 break;
             }
         }
-        self.detach_bodies();
+        self.detach_bodies(false);
         let unpinned = self.shared.evict_pins(retention, now);
         if !unpinned.is_empty() {
             drop_elsewhere(unpinned);
@@ -169,9 +169,6 @@ impl Writer {
     async fn deliver(&mut self, keep: usize, pace: &mut Pace) {
         while self.unpublished.len() > keep {
             let checked = self.publish_slice(keep, pace.at_once(CHECKED_AT_ONCE));
-            // Each event has added its groups again.
-            self.to_wake.sort_unstable_by_key(|group| group.id);
-            self.to_wake.dedup_by_key(|group| group.id);
             self.wake();
             pace.spend(CHECKED * checked).await;
         }

@@ -30,8 +30,8 @@ use crate::mutation::Mutation;
 pub struct Writer {
     pub(in crate::cache) shared: Arc<SharedCache>,
     reader: Reader,
-    /// The groups with streams that must be woken. Empty between changes; the vector is reused to
-    /// save allocations.
+    /// The groups with streams that must be woken. Empty after a wake; the vector is reused to save
+    /// allocations.
     pub(super) to_wake: Vec<Arc<Group>>,
     pub(super) wakers: Vec<Waker>,
     /// Appended events that are not in the groups' queues yet, with their log positions. Empty
@@ -140,6 +140,31 @@ impl Writer {
         object: Object,
         frame: Option<Bytes>,
     ) -> Result<(), WentBack> {
+        self.apply_change(event_type, object, frame, true)
+    }
+
+    /// Applies a change like [`Writer::apply`], but leaves the wake to [`Writer::wake`], which the
+    /// caller calls soon. So the streams are woken once for changes that have arrived together.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Writer::apply`].
+    pub fn apply_without_wake(
+        &mut self,
+        event_type: EventType,
+        object: Object,
+        frame: Option<Bytes>,
+    ) -> Result<(), WentBack> {
+        self.apply_change(event_type, object, frame, false)
+    }
+
+    fn apply_change(
+        &mut self,
+        event_type: EventType,
+        object: Object,
+        frame: Option<Bytes>,
+        wakes: bool,
+    ) -> Result<(), WentBack> {
         let received = object.resource_version;
         let went_back = |applied| WentBack { applied, received };
         let content = self.content().ok_or(went_back(ResourceVersion::ZERO))?;
@@ -164,7 +189,7 @@ impl Writer {
         };
         // Otherwise the commit would find the store shared, and copy it.
         drop(content);
-        self.commit(update);
+        self.commit(update, wakes);
         Ok(())
     }
 
@@ -187,7 +212,7 @@ impl Writer {
             None => Update::without_events(NewObjects::Unchanged, rv),
             Some(content) => self.open.close(&content.store, rv),
         };
-        self.commit(update);
+        self.commit(update, true);
         Ok(())
     }
 
@@ -304,9 +329,9 @@ impl Writer {
     }
 
     /// Applies `update` to store and log in one critical section. Then queues each event in the
-    /// groups that need it, and wakes their streams. Guarded by
+    /// groups that need it, and wakes their streams if `wakes`. Guarded by
     /// `i1_the_log_tip_is_the_store_version` and `i1_the_wake_up_comes_after_both`.
-    fn commit(&mut self, update: Update) {
+    fn commit(&mut self, update: Update, wakes: bool) {
         self.publish(0);
         if std::mem::take(&mut self.owes_wakes) {
             self.wake_all();
@@ -322,14 +347,18 @@ impl Writer {
         let mut entries = self.new_entries(update.events.len());
         update.events.iter().for_each(|event| entries.push(event));
         let appended = self.append(update, entries, now);
-        self.shared.wakes.notify(&mut self.wakers);
+        if wakes {
+            self.shared.wakes.notify(&mut self.wakers);
+        }
         self.publish(self.held_back());
         if opens_hole {
             // Wake all streams: a stream may now send a bookmark. If it starts at a future version
             // inside the hole, it must expire.
             self.wake_all();
         }
-        self.wake();
+        if wakes {
+            self.wake();
+        }
         let retention = appended.retention;
         self.unevicted += 1;
         let is_due = self.has_more_idle || self.is_eviction_due(retention, now);
@@ -339,7 +368,7 @@ impl Writer {
             let evicted = self.evict(retention, now, idle_slices);
             self.frame_backed.extend(&evicted);
         }
-        self.detach_bodies();
+        self.detach_bodies(is_change);
         let unpinned = self.shared.evict_pins(retention, now);
         // Freeing this memory may take long, so do it after unlocking and waking.
         drop((appended.before, unpinned));
@@ -407,13 +436,20 @@ impl Writer {
 
     /// Copies the bodies of the next objects that still hold an evicted frame, so that the frame
     /// can be freed. No reader sees a difference.
-    pub(super) fn detach_bodies(&mut self) {
+    ///
+    /// With `waits`, the last objects are left for later, as many as the log has events: objects
+    /// that change often are replaced by then, and need no copy.
+    pub(super) fn detach_bodies(&mut self, waits: bool) {
         if self.frame_backed.is_empty() || mutation::is_active(Mutation::FramesKept) {
             return;
         }
-        let detached = match &self.shared.state.read().content {
-            Some(content) => self.frame_backed.detach_bodies(&content.store),
-            None => return,
+        let detached = {
+            let state = self.shared.state.read();
+            let Some(content) = &state.content else {
+                return;
+            };
+            let left = if waits { state.log.len() } else { 0 };
+            self.frame_backed.detach_bodies(&content.store, left)
         };
         // Only this writer changes the objects, so they are still stored.
         for slice in detached.chunks(DETACHED_IN_ONE_SECTION) {

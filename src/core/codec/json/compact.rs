@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::scanner::string_end;
+use super::skip::string_end;
 
 /// Compacts `text` if it has a line break, which would end a JSON watch frame.
 pub(crate) fn on_one_line(text: &[u8]) -> Cow<'_, [u8]> {

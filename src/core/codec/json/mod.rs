@@ -8,6 +8,7 @@ mod managed_fields;
 mod object;
 mod print;
 mod scanner;
+mod skip;
 mod text;
 mod values;
 

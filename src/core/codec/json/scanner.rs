@@ -7,8 +7,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use memchr::memchr2;
-
+use super::skip::{container_end, string_end};
 use super::text::Text;
 use crate::codec::Error;
 
@@ -196,62 +195,8 @@ impl<'a> Scanner<'a> {
     }
 
     fn skip_container(&mut self) -> Result<(), Error> {
-        let mut depth = 0_usize;
-        let mut at = self.at;
-        while let Some(byte) = self.text.get(at) {
-            at += 1;
-            if *byte == b'"' {
-                at = string_end(self.text, at).ok_or(self.malformed("a string's end"))?;
-                continue;
-            }
-            // Without branches, because the CPU cannot predict which bracket is next. Setting bit
-            // 0x20 maps `[` to `{` and `]` to `}`, and no other byte to either of them.
-            let folded = byte | 0x20;
-            depth += usize::from(folded == b'{');
-            depth -= usize::from(folded == b'}');
-            if depth == 0 {
-                self.at = at;
-                return Ok(());
-            }
-        }
-        Err(self.malformed("a closing bracket"))
+        let end = container_end(self.text, self.at);
+        self.at = end.map_err(|expected| self.malformed(expected))?;
+        Ok(())
     }
-}
-
-/// Returns the index behind the closing quote of a string, if it has one. The content of the string
-/// starts at `at`.
-pub(super) fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
-    loop {
-        let found = quote_or_backslash(text, at)?;
-        match text[found] {
-            b'"' => return Some(found + 1),
-            _ => at = found + 2,
-        }
-    }
-}
-
-/// Returns the index of the next quote or backslash at or after `at`.
-///
-/// Most strings are short, so the first 32 bytes are checked in words, without a call of memchr.
-fn quote_or_backslash(text: &[u8], mut at: usize) -> Option<usize> {
-    for _ in 0..4 {
-        let Some(word) = text.get(at..)?.first_chunk() else {
-            break;
-        };
-        let word = u64::from_le_bytes(*word);
-        let hits = bytes_equal(word, b'"') | bytes_equal(word, b'\\');
-        if hits != 0 {
-            return Some(at + hits.trailing_zeros() as usize / 8);
-        }
-        at += 8;
-    }
-    Some(at + memchr2(b'"', b'\\', text.get(at..)?)?)
-}
-
-/// Sets the top bit of each byte of `word` that equals `byte`; only the lowest set bit is reliable.
-fn bytes_equal(word: u64, byte: u8) -> u64 {
-    const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
-    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    let difference = word ^ (LOW * u64::from(byte));
-    difference.wrapping_sub(LOW) & !difference & HIGH
 }

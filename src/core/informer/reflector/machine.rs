@@ -1,5 +1,5 @@
-//! The state machine of the reflector. Each step makes at most one call to upstream, or takes one
-//! watch frame.
+//! The state machine of the reflector. Each step makes at most one call to upstream, or takes the
+//! frames of one watch until it ends.
 
 mod recovering;
 
@@ -35,6 +35,9 @@ use crate::upstream::{ListCall, ListerWatcher, ResumePoint, WatchCall, WatchLive
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
 /// Budget units of an object of a list: the reflector yields after 1,024 of them.
 const UNITS_PER_OBJECT: usize = CoopBudget::UNITS / 1024;
+/// The most changes that are applied before the streams are woken for all of them, a fraction of a
+/// millisecond of work.
+const CHANGES_PER_WAKE: usize = 32;
 
 /// The state of a reflector. `E` is the type of an upstream watch's stream.
 pub(super) enum State<E> {
@@ -159,46 +162,44 @@ impl<L: ListerWatcher> Machine<L> {
     }
 
     async fn collect(&mut self, mut session: Session<L::Events>, mut relist: Relist) -> Flow<L> {
-        // The next frames may be there already, and then nothing else lets other tasks run.
-        self.budget.proceed().await;
-        self.budget.charge(UNITS_PER_OBJECT);
         let is_unknown = self.watch_list_support == WatchListSupport::Unknown;
-        let event = tokio::select! {
-            biased;
-            event = session.next(self.config.silence_limit, None) => event,
-            () = self.watch_lists.failing(), if is_unknown => {
-                self.writer.discard(relist);
-                return ControlFlow::Continue(self.enter(Action::ListPages));
-            }
-        };
-        let error = match event {
-            Ok(WatchEvent::Bookmark(bookmark)) if bookmark.initial_events_end => {
-                self.watch_list_support = WatchListSupport::Supported;
-                self.watch_lists.worked();
-                self.update_shape(&bookmark);
-                self.replace(relist, bookmark.resource_version).await;
-                session.begin_following();
-                self.metrics.begin(Activity::Watching);
-                return ControlFlow::Continue(State::Watching { session });
-            }
-            Ok(WatchEvent::Change {
-                event_type,
-                object,
-                frame,
-            }) => {
-                if event_type == EventType::Deleted {
-                    relist.remove(&object.key);
-                } else {
+        let error = loop {
+            // The next frames may be there already, and then nothing else lets other tasks run.
+            self.budget.proceed().await;
+            self.budget.charge(UNITS_PER_OBJECT);
+            let event = tokio::select! {
+                biased;
+                event = session.next(self.config.silence_limit, None) => event,
+                () = self.watch_lists.failing(), if is_unknown => {
+                    self.writer.discard(relist);
+                    return ControlFlow::Continue(self.enter(Action::ListPages));
+                }
+            };
+            match event {
+                Ok(WatchEvent::Bookmark(bookmark)) if bookmark.initial_events_end => {
+                    self.watch_list_support = WatchListSupport::Supported;
+                    self.watch_lists.worked();
+                    self.update_shape(&bookmark);
+                    self.replace(relist, bookmark.resource_version).await;
+                    session.begin_following();
+                    self.metrics.begin(Activity::Watching);
+                    return ControlFlow::Continue(State::Watching { session });
+                }
+                Ok(WatchEvent::Change {
+                    event_type: EventType::Deleted,
+                    object,
+                    ..
+                }) => relist.remove(&object.key),
+                Ok(WatchEvent::Change { object, frame, .. }) => {
                     match self.transformed(object, Some(frame)) {
                         (object, Some(frame)) => relist.add_from_frame(object, &frame),
                         (object, None) => relist.add(object),
                     }
                 }
-                return ControlFlow::Continue(State::Collecting { session, relist });
+                Ok(WatchEvent::Bookmark(_)) => break Error::NoInitialEventsEnd,
+                Ok(WatchEvent::Error(status)) => break status.into(),
+                Err(error) => break error,
             }
-            Ok(WatchEvent::Bookmark(_)) => Error::NoInitialEventsEnd,
-            Ok(WatchEvent::Error(status)) => status.into(),
-            Err(error) => error,
         };
         self.writer.discard(relist);
         self.watch_list_failed(error, WatchListProgress::Stream)
@@ -281,19 +282,37 @@ impl<L: ListerWatcher> Machine<L> {
         }
     }
 
+    /// Applies the events of the watch until it fails. The streams are woken once for events that
+    /// have arrived together.
     async fn watch(
         &mut self,
         mut session: Session<L::Events>,
         relists: &mut RelistRequests,
     ) -> Flow<L> {
-        let event = tokio::select! {
-            biased;
-            reason = relists.requested() => Err(Error::RelistRequested(reason)),
-            event = session.next(self.config.silence_limit, self.liveness()) => event,
-        };
-        match event.and_then(|event| self.apply(event)) {
-            Ok(()) => ControlFlow::Continue(State::Watching { session }),
-            Err(error) => self.watch_failed(error, session.outcome()),
+        let mut unwoken = 0;
+        loop {
+            let is_wake_due = unwoken >= CHANGES_PER_WAKE || relists.is_requested();
+            let received = if is_wake_due {
+                None
+            } else {
+                session.received().await
+            };
+            let event = if let Some(event) = received {
+                event
+            } else {
+                self.writer.wake();
+                unwoken = 0;
+                tokio::select! {
+                    biased;
+                    reason = relists.requested() => Err(Error::RelistRequested(reason)),
+                    event = session.next(self.config.silence_limit, self.liveness()) => event,
+                }
+            };
+            unwoken += 1;
+            if let Err(error) = event.and_then(|event| self.apply(event)) {
+                self.writer.wake();
+                return self.watch_failed(error, session.outcome());
+            }
         }
     }
 }
@@ -313,6 +332,7 @@ impl<L: ListerWatcher> Machine<L> {
         Ok(Session::new(events, timeout, follows_list))
     }
 
+    /// Applies an event, and leaves the wake of a change to the caller.
     fn apply(&mut self, event: WatchEvent) -> Result<(), Error> {
         match event {
             WatchEvent::Change {
@@ -321,7 +341,7 @@ impl<L: ListerWatcher> Machine<L> {
                 frame,
             } => {
                 let (object, frame) = self.transformed(object, Some(frame));
-                self.writer.apply(event_type, object, frame)?;
+                self.writer.apply_without_wake(event_type, object, frame)?;
             }
             WatchEvent::Bookmark(bookmark) => {
                 self.update_shape(&bookmark);

@@ -1,6 +1,7 @@
 //! The reflector: the task that makes one cache follow one resource upstream.
 //!
-//! `machine.rs` is the state machine. Each step makes at most one call or takes one watch frame:
+//! `machine.rs` is the state machine. Each step makes at most one call, or takes the frames of one
+//! watch until it ends:
 //!
 //! ```text
 //! Starting ─┬─► Collecting (watch-list) ──────► Watching
@@ -17,7 +18,8 @@
 //!   reach the cache only when the list is complete
 //!   (`a_watch_list_without_its_end_bookmark_is_discarded`). The relist becomes the first content
 //!   of the cache, or the writer appends the difference to the event log.
-//! - **Watch.** Each event goes to the writer, which is owned by this task alone.
+//! - **Watch.** Each event goes to the writer, which is owned by this task alone. Events that have
+//!   arrived together cause one wake (`changes_that_arrive_together_wake_a_stream_once`).
 //! - **Recovery.** `recovery.rs` is a set of pure functions: they map the cause of a failure to an
 //!   action and a delay, which `machine/recovering.rs` carries out. A broken watch is resumed, an
 //!   expired watch is relisted, and retries wait with a growing backoff.

@@ -1,5 +1,7 @@
 //! One open upstream watch with its timeouts.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
@@ -93,11 +95,30 @@ where
                 _ => return Err(Error::Silent(silence_limit)),
             }
         };
+        self.count(&event);
+        Ok(event)
+    }
+
+    /// Returns what [`Session::next`] would return at once, or `None` if no frame has arrived. Never
+    /// waits, so it needs no timer.
+    pub(super) async fn received(&mut self) -> Option<Result<WatchEvent, Error>> {
+        let polled = poll_fn(|cx| Poll::Ready(self.events.poll_next_unpin(cx))).await;
+        Some(match polled {
+            Poll::Pending => return None,
+            Poll::Ready(None) => Err(Error::EndOfStream),
+            Poll::Ready(Some(Err(error))) => Err(error.into()),
+            Poll::Ready(Some(Ok(event))) => {
+                self.count(&event);
+                Ok(event)
+            }
+        })
+    }
+
+    fn count(&mut self, event: &WatchEvent) {
         self.last_frame = Instant::now();
         let is_change = matches!(event, WatchEvent::Change { .. });
         self.outcome.changes += u64::from(is_change);
         self.outcome.frames += u64::from(!matches!(event, WatchEvent::Error(_)));
-        Ok(event)
     }
 
     /// Turns a watch-list into a plain watch at the end of its initial events: clears the counts

@@ -118,6 +118,33 @@ fn a_long_search_yields_and_resumes() {
     assert_eq!(wakes.0.load(Ordering::Relaxed), 3);
 }
 
+#[test]
+fn changes_that_are_applied_together_wake_a_stream_once() {
+    let (mut writer, reader) = two_hundred(config());
+    let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(wakes.clone());
+    let mut context = Context::from_waker(&waker);
+    assert!(stream.poll_next(&mut context).is_pending());
+    for round in 0..3 {
+        let before = wakes.0.load(Ordering::Relaxed);
+        for version in 1001 + 4 * round..1005 + 4 * round {
+            let changed = object("a/000", "u", version, "web");
+            let applied = writer.apply_without_wake(EventType::Modified, changed, None);
+            applied.unwrap();
+        }
+        assert_eq!(wakes.0.load(Ordering::Relaxed), before);
+        writer.wake();
+        writer.wake();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), before + 1);
+        let mut received = 0;
+        while stream.poll_next(&mut context).is_ready() {
+            received += 1;
+        }
+        assert_eq!(received, 4);
+    }
+}
+
 /// The objects that a selector matches in a store of 20,000, and the polls that find them.
 fn search(selected: impl Fn(u64) -> bool) -> (usize, usize) {
     let (mut writer, reader) = cache(config());

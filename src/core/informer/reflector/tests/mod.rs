@@ -4,3 +4,4 @@ mod list_and_watch;
 mod model;
 mod recovery;
 mod support;
+mod wakes;
