@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tower::{Service, ServiceExt};
+use tower::Service;
 
 use crate::bill::CpuAccount;
 use crate::ledger::{Account, Client};
@@ -44,7 +44,10 @@ const MAX_HEADERS: usize = 1_024;
 /// A peer may send the resets of this many seconds at once.
 const RESET_BURST_SECONDS: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
 
-/// A tower service that answers requests, and can be cloned for each request.
+/// A tower service that answers requests, and can be cloned for each request. It must always be
+/// ready: `poll_ready` is not called, because a stream would keep the memory of a request that waits
+/// for this until its answer has ended. Nor should its future contain the request, unless it is
+/// boxed.
 pub trait HttpService<B>:
     Service<Request<RequestBody>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
     + Clone
@@ -240,7 +243,7 @@ impl<S> Requests<S> {
         let unanswered = Unanswered(self.limit.clone());
         let shown = self.account.as_ref().and_then(|account| account.client());
         let shown = shown.map(Client::begin_request);
-        let answer = InService::new(self.service.clone().oneshot(request));
+        let answer = InService::new(self.service.clone().call(request));
         async move {
             let answer = answer.await?;
             // An upgraded connection may be aborted until it ends.
