@@ -172,7 +172,7 @@ impl<S> Requests<S> {
         S: HttpService<B>,
     {
         let (account, cpu) = (self.account.clone(), self.cpu.clone());
-        let is_upgraded = socket.is_upgraded();
+        let (is_upgraded, received) = (socket.is_upgraded(), self.received.clone());
         let slot = AnswerSlot::default();
         let answers = slot.clone();
         let service = service_fn(move |request: Request<Incoming>| {
@@ -183,7 +183,7 @@ impl<S> Requests<S> {
                 Ok::<_, S::Error>(answers.put(answer, is_permitted))
             }
         });
-        let connection = Http1::new(builder, socket, service, slot);
+        let connection = Http1::new(builder, socket, service, slot, received);
         let mut driven = Driven::new(connection, account, stop, Http1::finish);
         Box::pin(async move {
             let ended = drive(cpu, |cx| driven.poll(cx)).await;

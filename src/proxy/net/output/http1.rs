@@ -31,6 +31,7 @@ use super::answer_body::AnswerBody;
 use super::answer_slot::{AnswerSlot, SlotBody};
 use super::chunks::{Chunks, MAX_SLICES};
 use crate::net::Transport;
+use crate::net::input::received::Received;
 use crate::net::served_socket::ServedSocket;
 
 /// The most bytes that a client may send before the answer has ended. More stay in the socket.
@@ -42,6 +43,7 @@ pub(in crate::net) struct Http1<I, S: HttpService<Incoming>, B: Body> {
     state: State<I, S, B>,
     /// The answer that the library sends.
     slot: AnswerSlot<B>,
+    received: Received,
     /// True while output waits for the peer.
     is_blocked: Arc<AtomicBool>,
     /// False if the connection ends after its current answer.
@@ -77,12 +79,14 @@ where
     S: HttpService<Incoming, ResBody = SlotBody<B>>,
     B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
 {
-    /// Creates the connection on `socket`. `service` must put its answers into `slot`.
+    /// Creates the connection on `socket`. `service` must put its answers into `slot`. `received` is
+    /// the measure of what the socket reads.
     pub(in crate::net) fn new(
         builder: &http1::Builder,
         socket: ServedSocket<I>,
         service: S,
         slot: AnswerSlot<B>,
+        received: Received,
     ) -> Self {
         let is_blocked = socket.is_blocked();
         let connection = builder.serve_connection(TokioIo::new(socket), service);
@@ -90,12 +94,15 @@ where
             builder: builder.clone(),
             state: State::Requests(Box::new(connection.with_upgrades())),
             slot,
+            received,
             is_blocked,
             keeps_alive: true,
         }
     }
 
-    /// Ends the connection after its current answer.
+    /// Ends the connection after its current answer, or at once if it waits for a request. If it has
+    /// received a part of the first head that the library reads on a new connection or after a long
+    /// answer, it ends after that request, or when the time limit for the head is over.
     pub(in crate::net) fn finish(mut self: Pin<&mut Self>) {
         self.keeps_alive = false;
         if let State::Requests(connection) = &mut self.state {
@@ -139,6 +146,8 @@ where
         {
             let mut socket = answer.socket;
             socket.read_again(answer.unread);
+            // Not when the answer was taken: until its end, its record may share the old buffer.
+            self.received.renew_buffer();
             let io = TokioIo::new(socket);
             let connection = self.builder.serve_connection(io, answer.service);
             self.state = State::Requests(Box::new(connection.with_upgrades()));

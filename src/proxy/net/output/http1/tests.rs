@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
+use crate::net::Protocol;
 use crate::net::input::resets::Unanswered;
 use crate::net::output::answer_slot::permits_plain_chunks;
 
@@ -87,7 +88,8 @@ fn serve<I: Transport + Send + 'static>(
         async move { Ok::<_, Infallible>(answer) }
     });
     let socket = ServedSocket::new(near, LIMIT);
-    Http1::new(&http1::Builder::new(), socket, service, slot)
+    let received = Received::new(Arc::default(), Protocol::Http1);
+    Http1::new(&http1::Builder::new(), socket, service, slot, received)
 }
 
 fn send(chunks: &UnboundedSender<Result<Frame<Bytes>, BoxError>>, data: impl Into<Bytes>) {
