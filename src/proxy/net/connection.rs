@@ -45,9 +45,8 @@ const MAX_HEADERS: usize = 1_024;
 const RESET_BURST_SECONDS: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
 
 /// A tower service that answers requests, and can be cloned for each request. It must always be
-/// ready: `poll_ready` is not called, because a stream would keep the memory of a request that waits
-/// for this until its answer has ended. Nor should its future contain the request, unless it is
-/// boxed.
+/// ready, because `poll_ready` is not called. A future that contains the request should be boxed: an
+/// HTTP/2 stream keeps the memory of the future itself until its answer has ended.
 pub trait HttpService<B>:
     Service<Request<RequestBody>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
     + Clone
