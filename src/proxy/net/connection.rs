@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tower::{Service, ServiceExt};
+use tower::Service;
 
 use crate::bill::CpuAccount;
 use crate::ledger::{Account, Client};
@@ -44,7 +44,9 @@ const MAX_HEADERS: usize = 1_024;
 /// A peer may send the resets of this many seconds at once.
 const RESET_BURST_SECONDS: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
 
-/// A tower service that answers requests, and can be cloned for each request.
+/// A tower service that answers requests, and can be cloned for each request. It must always be
+/// ready, because `poll_ready` is not called. A future that contains the request should be boxed: an
+/// HTTP/2 stream keeps the memory of the future itself until its answer has ended.
 pub trait HttpService<B>:
     Service<Request<RequestBody>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
     + Clone
@@ -169,7 +171,7 @@ impl<S> Requests<S> {
         S: HttpService<B>,
     {
         let (account, cpu) = (self.account.clone(), self.cpu.clone());
-        let is_upgraded = socket.is_upgraded();
+        let (is_upgraded, received) = (socket.is_upgraded(), self.received.clone());
         let slot = AnswerSlot::default();
         let answers = slot.clone();
         let service = service_fn(move |request: Request<Incoming>| {
@@ -180,7 +182,7 @@ impl<S> Requests<S> {
                 Ok::<_, S::Error>(answers.put(answer, is_permitted))
             }
         });
-        let connection = Http1::new(builder, socket, service, slot);
+        let connection = Http1::new(builder, socket, service, slot, received);
         let mut driven = Driven::new(connection, account, stop, Http1::finish);
         Box::pin(async move {
             let ended = drive(cpu, |cx| driven.poll(cx)).await;
@@ -240,7 +242,7 @@ impl<S> Requests<S> {
         let unanswered = Unanswered(self.limit.clone());
         let shown = self.account.as_ref().and_then(|account| account.client());
         let shown = shown.map(Client::begin_request);
-        let answer = InService::new(self.service.clone().oneshot(request));
+        let answer = InService::new(self.service.clone().call(request));
         async move {
             let answer = answer.await?;
             // An upgraded connection may be aborted until it ends.

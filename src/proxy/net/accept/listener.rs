@@ -100,7 +100,7 @@ impl Listener {
     }
 
     /// Serves connections on `threads`, each on the one with the fewest, and not on the thread of
-    /// [`Listener::serve`].
+    /// [`Listener::serve`], unless all of `threads` have panicked.
     pub fn on_threads(mut self, threads: Arc<ServingThreads>) -> Listener {
         self.threads = Some(threads);
         self
@@ -156,8 +156,9 @@ impl Listener {
                 }
             };
             let shutdown = &self.context.shutdown;
-            match &self.threads {
-                Some(threads) => shutdown.spawn_on(threads.next_runtime(), serving),
+            let threads = self.threads.as_ref();
+            match threads.and_then(|threads| threads.next_runtime()) {
+                Some(runtime) => shutdown.spawn_on(runtime, serving),
                 None => shutdown.spawn(serving),
             };
         }

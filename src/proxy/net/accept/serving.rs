@@ -6,20 +6,32 @@
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::{io, thread};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
+use tracing::error;
 
 /// Threads that serve connections. Dropping this value ends them, and all tasks that still run on
 /// them.
 #[derive(Debug)]
 pub struct ServingThreads {
-    runtimes: Vec<Handle>,
+    threads: Vec<ServingThread>,
     next: AtomicUsize,
     _alive: watch::Sender<()>,
 }
+
+#[derive(Debug)]
+struct ServingThread {
+    runtime: Handle,
+    /// False once the thread runs no tasks any more.
+    is_running: Arc<AtomicBool>,
+}
+
+/// Notes the end of a serving thread, also if it panics.
+struct Running(Arc<AtomicBool>);
 
 impl ServingThreads {
     /// The beginning of the threads' names.
@@ -37,13 +49,20 @@ impl ServingThreads {
         let (alive, is_alive) = watch::channel(());
         let start = |index| {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            let handle = runtime.handle().clone();
+            let is_running = Arc::new(AtomicBool::new(true));
+            let serving = ServingThread {
+                runtime: runtime.handle().clone(),
+                is_running: Arc::clone(&is_running),
+            };
+            let running = Running(is_running);
             let mut is_alive = is_alive.clone();
             let end = async move {
                 // `changed` fails when the sender has been dropped. This ends the thread.
                 while is_alive.changed().await.is_ok() {}
             };
             let run = move || {
+                // In a panic, this is dropped before the runtime, which may drop many connections.
+                let _running = running;
                 let companion = companion();
                 runtime.block_on(async {
                     let mut end = pin!(end);
@@ -58,24 +77,48 @@ impl ServingThreads {
             thread::Builder::new()
                 .name(format!("{}{index}", Self::NAME))
                 .spawn(run)?;
-            Ok(handle)
+            Ok(serving)
         };
-        let runtimes: io::Result<Vec<_>> = (0..count.get()).map(start).collect();
+        let threads: io::Result<Vec<_>> = (0..count.get()).map(start).collect();
         Ok(ServingThreads {
-            runtimes: runtimes?,
+            threads: threads?,
             next: AtomicUsize::new(0),
             _alive: alive,
         })
     }
 
     /// Returns the runtime for the next connection: one with the fewest tasks, which are mostly
-    /// connections. Threads with equally many take turns.
-    pub(in crate::net) fn next_runtime(&self) -> &Handle {
-        let next = self.next.fetch_add(1, Ordering::Relaxed) % self.runtimes.len();
-        let (before, from) = self.runtimes.split_at(next);
-        let tasks = |runtime: &&Handle| runtime.metrics().num_alive_tasks();
-        let fewest = from.iter().chain(before).min_by_key(tasks);
-        fewest.expect("there is a thread")
+    /// connections. Threads with equally many take turns. Returns `None` if all threads have
+    /// panicked.
+    pub(in crate::net) fn next_runtime(&self) -> Option<&Handle> {
+        let next = self.next.fetch_add(1, Ordering::Relaxed) % self.threads.len();
+        let (before, from) = self.threads.split_at(next);
+        let running = from
+            .iter()
+            .chain(before)
+            .filter(|thread| thread.is_running());
+        let runtimes = running.map(|thread| &thread.runtime);
+        runtimes.min_by_key(|runtime| runtime.metrics().num_alive_tasks())
+    }
+}
+
+impl ServingThread {
+    /// Returns false if the runtime would drop a new task at once.
+    fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+        if thread::panicking() {
+            let current = thread::current();
+            error!(
+                thread = current.name(),
+                "a serving thread has panicked: its connections are closed, and it gets no others"
+            );
+        }
     }
 }
 
@@ -85,18 +128,30 @@ mod tests {
 
     use super::*;
 
+    /// Returns the next runtime, and the place of its thread.
+    fn next_of(threads: &ServingThreads) -> Option<(usize, &Handle)> {
+        let runtime = threads.next_runtime()?;
+        let mut all = threads.threads.iter();
+        let place = all.position(|thread| thread.runtime.id() == runtime.id());
+        Some((place.expect("a thread of these"), runtime))
+    }
+
+    async fn panic_on_the_first() {
+        assert_ne!(thread::current().name(), Some("serve-0"));
+        pending().await
+    }
+
+    async fn panic_at_once() {
+        panic!("as a test");
+    }
+
     #[test]
     fn the_next_connection_is_for_a_thread_with_the_fewest() {
         let count = NonZeroUsize::new(3).expect("not zero");
         let threads = ServingThreads::start(count, pending::<()>).expect("threads");
         let next = || {
-            let runtime = threads.next_runtime();
-            let place = threads
-                .runtimes
-                .iter()
-                .position(|of| of.id() == runtime.id());
-            let task = runtime.spawn(pending::<()>());
-            (place.expect("a runtime of these"), task)
+            let (place, runtime) = next_of(&threads).expect("a thread that runs");
+            (place, runtime.spawn(pending::<()>()))
         };
         let mut tasks = Vec::new();
         for expected in [0, 1, 2] {
@@ -105,10 +160,30 @@ mod tests {
             tasks.push(task);
         }
         tasks[1].abort();
-        while threads.runtimes[1].metrics().num_alive_tasks() > 0 {
+        while threads.threads[1].runtime.metrics().num_alive_tasks() > 0 {
             thread::yield_now();
         }
         let (place, _) = next();
         assert_eq!(place, 1);
+    }
+
+    #[test]
+    fn a_thread_that_has_panicked_gets_no_connection() {
+        let count = NonZeroUsize::new(2).expect("not zero");
+        let threads = ServingThreads::start(count, panic_on_the_first).expect("threads");
+        while threads.threads[0].is_running() {
+            thread::yield_now();
+        }
+        for _ in 0..4 {
+            let (place, runtime) = next_of(&threads).expect("a thread that runs");
+            assert_eq!(place, 1);
+            runtime.spawn(pending::<()>());
+        }
+
+        let threads = ServingThreads::start(count, panic_at_once).expect("threads");
+        while threads.threads.iter().any(ServingThread::is_running) {
+            thread::yield_now();
+        }
+        assert!(threads.next_runtime().is_none());
     }
 }

@@ -113,6 +113,13 @@ impl Received {
         self.buffers.set(Buffer::Upload, body);
     }
 
+    /// Notes that the HTTP library has a new buffer for an HTTP/1.1 connection.
+    pub(in crate::net) fn renew_buffer(&self) {
+        if let ByProtocol::Http1(received) = &self.by_protocol {
+            self.update(received, ReceivedBytes::renew_buffer);
+        }
+    }
+
     /// Notes that the connection has ended, or is not HTTP any more.
     pub(in crate::net) fn end_connection(&self) {
         if let ByProtocol::Http1(received) = &self.by_protocol {

@@ -75,6 +75,11 @@ impl ReceivedBytes {
         self.in_progress = self.in_progress.saturating_sub(1);
     }
 
+    /// Notes that the library has a new buffer.
+    pub(super) fn renew_buffer(&mut self) {
+        self.most = 0;
+    }
+
     /// Notes that the connection has ended, or is not HTTP any more.
     pub(super) fn end_connection(&mut self) {
         self.has_ended = true;
@@ -105,6 +110,7 @@ mod tests {
         Take(u64),
         Begin,
         End,
+        RenewBuffer,
         EndConnection,
     }
 
@@ -112,7 +118,7 @@ mod tests {
     fn what_the_http_library_holds_is_known_from_its_reads() {
         use Step::*;
         // Steps, and after each step, the bytes that are held of a head and of a body.
-        let rows: [&[(Step, u64, u64)]; 6] = [
+        let rows: [&[(Step, u64, u64)]; 7] = [
             // A head in two reads, and the next one behind it.
             &[
                 (Read(100), 100, 0),
@@ -157,6 +163,16 @@ mod tests {
                 (Read(70), 116_384, 0),
                 (EndConnection, 0, 0),
             ],
+            // It gives the memory back if an answer is taken from it.
+            &[
+                (Read(100_000), 100_000, 0),
+                (Request(100_000), 100_000, 0),
+                (Begin, 100_000, 0),
+                (Read(70), 99_930, 70),
+                (End, 100_000, 0),
+                (RenewBuffer, 70, 0),
+                (Read(30), 100, 0),
+            ],
             // Two requests and a half in one read.
             &[
                 (Read(250), 250, 0),
@@ -186,6 +202,7 @@ mod tests {
                     Take(count) => received.take(*count),
                     Begin => received.begin(),
                     End => received.end(),
+                    RenewBuffer => received.renew_buffer(),
                     EndConnection => received.end_connection(),
                 }
                 assert_eq!(

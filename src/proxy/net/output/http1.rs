@@ -4,11 +4,12 @@
 //! The library has two buffers of 8 KiB for each connection, and still has the state of the
 //! request. Over HTTP/1.1 each watch has a connection, and most watches are silent most of the
 //! time. So once the head of a chunked answer was sent and the body waits, the connection is taken
-//! from the library. It then has no buffers, and each frame of the body is written as one chunk
-//! (RFC 9112, 7.1). After the answer, the library serves the connection again.
+//! from the library. It then has no buffers, and each frame of the body is sent as one chunk (RFC
+//! 9112, 7.1). Chunks that are due together are written together. After the answer, the library
+//! serves the connection again.
 
 use std::future::Future;
-use std::io::{Cursor, IoSlice, Write};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +18,6 @@ use std::task::{Context, Poll, ready};
 use std::{io, mem};
 
 use bytes::Buf;
-use bytes::buf::{Chain, Take};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -29,19 +29,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::answer_body::AnswerBody;
 use super::answer_slot::{AnswerSlot, SlotBody};
+use super::chunks::{Chunks, MAX_SLICES};
 use crate::net::Transport;
+use crate::net::input::received::Received;
 use crate::net::served_socket::ServedSocket;
 
-/// The length of a chunk in hexadecimal digits, and the end of its line.
-const CHUNK_HEAD: usize = 18;
-/// The end of a body of chunks.
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// The most bytes that a client may send before the answer has ended. More stay in the socket.
 const READ_AHEAD: usize = 512;
-/// The most parts of a chunk that are passed to one write.
-const MAX_SLICES: usize = 8;
-
-type Chunk<D> = Chain<Chain<Take<Cursor<[u8; CHUNK_HEAD]>>, D>, &'static [u8]>;
 
 /// Serves an HTTP/1.1 connection, as a future that completes with the connection.
 pub(in crate::net) struct Http1<I, S: HttpService<Incoming>, B: Body> {
@@ -49,6 +43,7 @@ pub(in crate::net) struct Http1<I, S: HttpService<Incoming>, B: Body> {
     state: State<I, S, B>,
     /// The answer that the library sends.
     slot: AnswerSlot<B>,
+    received: Received,
     /// True while output waits for the peer.
     is_blocked: Arc<AtomicBool>,
     /// False if the connection ends after its current answer.
@@ -69,10 +64,9 @@ struct LongAnswer<I, S, B: Body> {
     service: S,
     /// `None` after its end.
     body: Option<AnswerBody<B>>,
-    /// The chunk that is being written.
-    chunk: Option<Chunk<B::Data>>,
-    /// What is left to write when the body has ended.
-    last_chunk: &'static [u8],
+    /// Why the body has failed. The connection ends when the chunks before that were written.
+    failure: Option<BoxError>,
+    chunks: Chunks<B::Data>,
     /// What the client has sent after its request.
     unread: Vec<u8>,
 }
@@ -85,12 +79,14 @@ where
     S: HttpService<Incoming, ResBody = SlotBody<B>>,
     B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
 {
-    /// Creates the connection on `socket`. `service` must put its answers into `slot`.
+    /// Creates the connection on `socket`. `service` must put its answers into `slot`. `received` is
+    /// the measure of what the socket reads.
     pub(in crate::net) fn new(
         builder: &http1::Builder,
         socket: ServedSocket<I>,
         service: S,
         slot: AnswerSlot<B>,
+        received: Received,
     ) -> Self {
         let is_blocked = socket.is_blocked();
         let connection = builder.serve_connection(TokioIo::new(socket), service);
@@ -98,12 +94,15 @@ where
             builder: builder.clone(),
             state: State::Requests(Box::new(connection.with_upgrades())),
             slot,
+            received,
             is_blocked,
             keeps_alive: true,
         }
     }
 
-    /// Ends the connection after its current answer.
+    /// Ends the connection after its current answer, or at once if it waits for a request. If it has
+    /// received a part of the first head that the library reads on a new connection or after a long
+    /// answer, it ends after that request, or when the time limit for the head is over.
     pub(in crate::net) fn finish(mut self: Pin<&mut Self>) {
         self.keeps_alive = false;
         if let State::Requests(connection) = &mut self.state {
@@ -130,8 +129,8 @@ where
                 socket: parts.io.into_inner(),
                 service: parts.service,
                 body: Some(body),
-                chunk: None,
-                last_chunk: LAST_CHUNK,
+                failure: None,
+                chunks: Chunks::default(),
                 // A copy, because the bytes may hold the library's buffer.
                 unread: parts.read_buf.to_vec(),
             }));
@@ -147,6 +146,8 @@ where
         {
             let mut socket = answer.socket;
             socket.read_again(answer.unread);
+            // Not when the answer was taken: until its end, its record may share the old buffer.
+            self.received.renew_buffer();
             let io = TokioIo::new(socket);
             let connection = self.builder.serve_connection(io, answer.service);
             self.state = State::Requests(Box::new(connection.with_upgrades()));
@@ -194,24 +195,27 @@ where
     /// Sends the rest of the answer, and closes the connection after it unless it `keeps_alive`.
     fn poll_rest(&mut self, cx: &mut Context<'_>, keeps_alive: bool) -> Poll<Result<(), BoxError>> {
         self.read_ahead(cx)?;
+        let mut is_waiting = false;
         loop {
-            ready!(self.poll_write(cx))?;
-            let Some(body) = &mut self.body else {
-                break;
-            };
-            match Pin::new(body).poll_frame(cx) {
-                Poll::Ready(Some(frame)) => {
-                    let frame = frame.map_err(Into::<BoxError>::into)?;
-                    // Trailers need a `TE` in the request, and this one has none.
-                    let data = frame.into_data().ok();
-                    self.chunk = data.filter(Buf::has_remaining).map(chunk);
-                }
-                Poll::Ready(None) => self.body = None,
-                Poll::Pending => {
-                    ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
-                    return Poll::Pending;
-                }
+            if self.chunks.has_remaining() {
+                ready!(self.poll_write(cx))?;
             }
+            // Not before the socket has taken something, so that a blocked one gets no more chunks.
+            if !is_waiting {
+                is_waiting = self.poll_body(cx).is_pending();
+            }
+            if self.chunks.has_remaining() {
+                continue;
+            }
+            if let Some(error) = self.failure.take() {
+                return Poll::Ready(Err(error));
+            }
+            if self.body.is_none() {
+                break;
+            }
+            self.chunks.shrink();
+            ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+            return Poll::Pending;
         }
         let socket = Pin::new(&mut self.socket);
         let ended = if keeps_alive {
@@ -239,44 +243,43 @@ where
         Ok(())
     }
 
-    /// Writes what waits. Ready when the socket has taken all of it.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(chunk) = &mut self.chunk {
-            ready!(poll_write_all(&mut self.socket, cx, chunk))?;
-            self.chunk = None;
+    /// Takes from the body what there is room for. Pending if the body waits.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.chunks.have_room()
+            && let Some(body) = &mut self.body
+        {
+            match ready!(Pin::new(body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    // Trailers need a `TE` in the request, and this one has none.
+                    if let Ok(data) = frame.into_data() {
+                        self.chunks.push(data);
+                    }
+                }
+                Some(Err(error)) => {
+                    self.failure = Some(error.into());
+                    self.body = None;
+                }
+                None => {
+                    self.chunks.end();
+                    self.body = None;
+                }
+            }
         }
-        if self.body.is_none() {
-            ready!(poll_write_all(&mut self.socket, cx, &mut self.last_chunk))?;
-        }
-        Poll::Ready(Ok(()))
+        Poll::Ready(())
     }
-}
 
-fn poll_write_all(
-    socket: &mut (impl AsyncWrite + Unpin),
-    cx: &mut Context<'_>,
-    output: &mut impl Buf,
-) -> Poll<io::Result<()>> {
-    while output.has_remaining() {
+    /// Writes as much of the chunks as the socket takes in one write.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-        let count = output.chunks_vectored(&mut slices);
-        let written = Pin::new(&mut *socket).poll_write_vectored(cx, &slices[..count]);
-        let written = ready!(written)?;
+        let count = self.chunks.chunks_vectored(&mut slices);
+        let socket = Pin::new(&mut self.socket);
+        let written = ready!(socket.poll_write_vectored(cx, &slices[..count]))?;
         if written == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        output.advance(written);
+        self.chunks.advance(written);
+        Poll::Ready(Ok(()))
     }
-    Poll::Ready(Ok(()))
-}
-
-fn chunk<D: Buf>(data: D) -> Chunk<D> {
-    let mut head = [0; CHUNK_HEAD];
-    let mut left = &mut head[..];
-    write!(left, "{:x}\r\n", data.remaining()).expect("the longest number fits");
-    let length = CHUNK_HEAD - left.len();
-    let head = Buf::take(Cursor::new(head), length);
-    head.chain(data).chain(&b"\r\n"[..])
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub(super) mod abort;
 pub(super) mod answer_body;
 pub(super) mod answer_slot;
+mod chunks;
 pub(super) mod coalesce;
 pub(super) mod http1;
 pub(super) mod streams;

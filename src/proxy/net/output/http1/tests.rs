@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,20 +14,70 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
+use crate::net::Protocol;
 use crate::net::input::resets::Unanswered;
 use crate::net::output::answer_slot::permits_plain_chunks;
 
-type Chunks = UnboundedReceiver<Result<Frame<Bytes>, BoxError>>;
-type TestBody = StreamBody<Chunks>;
+type Frames = UnboundedReceiver<Result<Frame<Bytes>, BoxError>>;
+type TestBody = StreamBody<Frames>;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// A transport that counts its writes.
+struct Counting {
+    io: DuplexStream,
+    writes: Arc<AtomicUsize>,
+}
+
+impl AsyncRead for Counting {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Counting {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(data)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        Pin::new(&mut self.io).poll_write_vectored(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+impl Transport for Counting {}
+
 /// Serves `near`. The first request gets the bodies' `chunks`; further ones get an answer that
 /// ends at once.
-fn serve(
-    near: DuplexStream,
-    chunks: Chunks,
-) -> Http1<DuplexStream, impl HttpService<Incoming, ResBody = SlotBody<TestBody>>, TestBody> {
+fn serve<I: Transport + Send + 'static>(
+    near: I,
+    chunks: Frames,
+) -> Http1<I, impl HttpService<Incoming, ResBody = SlotBody<TestBody>>, TestBody> {
     let slot = AnswerSlot::default();
     let (answers, first) = (slot.clone(), Mutex::new(Some(chunks)));
     let service = service_fn(move |request: Request<Incoming>| {
@@ -37,7 +88,8 @@ fn serve(
         async move { Ok::<_, Infallible>(answer) }
     });
     let socket = ServedSocket::new(near, LIMIT);
-    Http1::new(&http1::Builder::new(), socket, service, slot)
+    let received = Received::new(Arc::default(), Protocol::Http1);
+    Http1::new(&http1::Builder::new(), socket, service, slot, received)
 }
 
 fn send(chunks: &UnboundedSender<Result<Frame<Bytes>, BoxError>>, data: impl Into<Bytes>) {
@@ -50,6 +102,14 @@ async fn read(far: &mut DuplexStream) -> String {
     let count = far.read(&mut buffer).await.unwrap();
     buffer.truncate(count);
     String::from_utf8(buffer).unwrap()
+}
+
+/// Returns the bytes of a long answer that were taken from its body and are not written.
+fn waiting<I, S: HttpService<Incoming>, B: Body>(connection: &Http1<I, S, B>) -> usize {
+    match &connection.state {
+        State::Answer(answer) => answer.chunks.remaining(),
+        State::Requests(_) | State::Ended => 0,
+    }
 }
 
 #[tokio::test]
@@ -128,6 +188,75 @@ async fn a_long_answer_that_fails_and_one_whose_client_leaves_end_the_connection
         drop(connection);
         assert_eq!(read(&mut far).await, "", "a clean end");
     }
+}
+
+#[tokio::test]
+async fn chunks_that_are_due_together_are_written_together() {
+    for (count, length, expected) in [
+        (1, 100, 1),
+        (9, 4 << 10, 1),
+        (40, 4 << 10, 4),
+        (6, 16 << 10, 2),
+        (4, 64 << 10, 4),
+    ] {
+        let (near, mut far) = duplex(1 << 20);
+        let (sender, chunks) = mpsc::unbounded();
+        let writes = Arc::new(AtomicUsize::new(0));
+        let near = Counting {
+            io: near,
+            writes: Arc::clone(&writes),
+        };
+        let mut connection = serve(near, chunks);
+        far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        assert!(poll!(&mut connection).is_pending());
+        assert!(matches!(connection.state, State::Answer(_)));
+        read(&mut far).await;
+        writes.store(0, Ordering::Relaxed);
+        let mut all = String::new();
+        for _ in 0..count {
+            let data = "x".repeat(length);
+            all += &format!("{length:x}\r\n{data}\r\n");
+            send(&sender, data);
+        }
+        assert!(poll!(&mut connection).is_pending());
+        let written = writes.load(Ordering::Relaxed);
+        assert_eq!(written, expected, "{count} chunks of {length} bytes");
+        let mut received = vec![0; all.len()];
+        far.read_exact(&mut received).await.unwrap();
+        assert!(
+            received == all.as_bytes(),
+            "{count} chunks of {length} bytes"
+        );
+    }
+}
+
+#[tokio::test]
+async fn chunks_before_a_failure_are_sent_and_a_blocked_socket_gets_no_more() {
+    let (near, mut far) = duplex(1 << 10);
+    let (sender, chunks) = mpsc::unbounded();
+    let mut connection = serve(near, chunks);
+    far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert!(poll!(&mut connection).is_pending());
+    assert!(matches!(connection.state, State::Answer(_)));
+    read(&mut far).await;
+    send(&sender, "x".repeat(2 << 10));
+    assert!(poll!(&mut connection).is_pending());
+    let before = waiting(&connection);
+    assert!(before > 0);
+    send(&sender, "one");
+    sender.unbounded_send(Err("broken".into())).unwrap();
+    assert!(poll!(&mut connection).is_pending());
+    assert_eq!(waiting(&connection), before);
+    let mut all = String::new();
+    loop {
+        all += &read(&mut far).await;
+        if poll!(&mut connection).is_ready() {
+            break;
+        }
+    }
+    drop(connection);
+    far.read_to_string(&mut all).await.unwrap();
+    assert!(all.ends_with("x\r\n3\r\none\r\n"), "{all}");
 }
 
 #[tokio::test]
