@@ -71,8 +71,9 @@ pub(in crate::server) struct Caches {
 
 /// What an allowed read needs.
 struct Prepared {
-    /// The decision about the caller's right.
+    /// The decision about the caller's right, and when it was made.
     verdict: Verdict,
+    judged_at: Instant,
     informer: Arc<Informer>,
     /// The collection that is read.
     collection: Arc<dyn Collection>,
@@ -118,12 +119,13 @@ impl Caches {
             proof: prepared.used_proof(),
         });
         exchange.waiting = prepared.waiting.take();
-        let verdict = prepared.verdict;
         let seat = self.in_flight.take(&exchange.info, &exchange.holder())?;
         let delivery = self.delivery(exchange, read, handshake.is_some());
         let informer = Arc::clone(&prepared.informer);
-        let work = self.answer(read, prepared, &delivery);
-        let answer = match in_time(deadline, pin!(work)).await {
+        let work = self.answer(caller, read, &mut prepared, &delivery);
+        let answer = in_time(deadline, pin!(work)).await;
+        let verdict = prepared.verdict;
+        let answer = match answer {
             Ok(answer) => answer,
             Err(Miss::Absent(status)) => {
                 let response = warned(exchange.errors.respond(&status), Some(verdict));
@@ -212,7 +214,7 @@ impl Caches {
         let asked_at = Instant::now();
         waits.began = Some(asked_at);
         // Nothing is looked up or started for a caller that may not read.
-        let mut verdict = self.may_read(info, caller, read).await?;
+        let verdict = self.may_read(info, caller, read).await?;
         let judged_at = Instant::now();
         waits.authorize = judged_at - asked_at;
         let session = self.sessions.read(caller, read);
@@ -238,11 +240,9 @@ impl Caches {
         if self.tables.definition_version(read) != columns {
             collection = self.tables.collection(read, &informer)?;
         }
-        if judged_at.elapsed() >= VERDICT_COUNTS_FOR {
-            verdict = self.may_read(info, caller, read).await?;
-        }
         Ok(Prepared {
             verdict,
+            judged_at,
             informer,
             collection,
             waiting,
@@ -304,24 +304,29 @@ impl Caches {
 
     /// Answers `read` from the cache of the informer. If the read needs a fresh cache, the proof
     /// has shown that it is. The collection shows its objects in the form that the client asks for.
+    ///
+    /// A read may have waited for its cache and its proof, and a list for another request that made
+    /// it. After a long wait, checks the right again.
     async fn answer(
         &self,
+        (info, caller): (&RequestInfo, &Caller),
         read: &Read,
-        prepared: Prepared,
+        prepared: &mut Prepared,
         delivery: &Delivery<'_>,
     ) -> CacheAnswer {
-        let proof = match prepared.proof {
-            Ok(proof) => proof,
-            Err(unproven) => {
-                return read::without_proof(&unproven, read, &prepared.informer, delivery);
+        let answer = match &prepared.proof {
+            Ok(proof) => {
+                let (collection, proof) = (&prepared.collection, proof.as_ref());
+                let answer = read::read(read, collection, proof, delivery, &self.shutdown).await;
+                let method = proof.map(|proof| proof.method);
+                answer.map(|answer| answer.map(|response| with_proof_header(response, method)))
             }
+            Err(unproven) => read::without_proof(unproven, read, &prepared.informer, delivery),
         };
-        let collection = &prepared.collection;
-        let answer = read::read(read, collection, proof.as_ref(), delivery, &self.shutdown);
-        let method = proof.as_ref().map(|proof| proof.method);
-        Ok(answer
-            .await?
-            .map(|response| with_proof_header(response, method)))
+        if prepared.judged_at.elapsed() >= VERDICT_COUNTS_FOR {
+            prepared.verdict = self.may_read(info, caller, read).await?;
+        }
+        answer
     }
 
     /// Returns how the answer to `read` is encoded and sent.

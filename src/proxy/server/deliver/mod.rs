@@ -32,8 +32,8 @@ use kubefan_core::informer::ProofMethod;
 use kubefan_core::upstream::PROOF_HEADER;
 pub(crate) use list_bodies::{ListBodies, RoomForBodies};
 pub(crate) use list_key::ListKey;
-use lists::{ListBytes, Making, SharedList};
-pub(crate) use lists::{ListCache, ListCounters, ListInfo};
+use lists::{Begun, ListBytes, Making, SharedList};
+pub(crate) use lists::{ListCache, ListCounters, ListInfo, Unshared};
 pub(crate) use revocable_body::{BodyReader, RevocableBody};
 use tokio::sync::SemaphorePermit;
 #[cfg(any(test, feature = "test-support"))]
@@ -72,6 +72,20 @@ pub(super) struct Delivery<'a> {
     account: Option<Arc<Account>>,
     /// The client's connection; `None` if the request was not received from one.
     connection: Option<ClientConnection>,
+}
+
+/// How a request gets a list.
+pub(super) enum ListStart<'a> {
+    /// The list is in the cache.
+    Found(SharedList),
+    /// The request makes the list while it has the `turn`: for equal requests too if it is `making`
+    /// the list, else for its client only.
+    Make {
+        turn: Option<SemaphorePermit<'a>>,
+        making: Option<Making>,
+    },
+    /// The list can't be made: an equal request has failed.
+    Failed,
 }
 
 /// The stream expires when the client goes on reading.
@@ -121,11 +135,16 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Creates a delivery without an account that shares `lists`.
+    /// Creates a delivery to `connection`, without an account, that shares `lists`.
     #[cfg(test)]
-    pub(super) fn sharing(representation: Representation, lists: &'a ListCache) -> Self {
+    pub(super) fn sharing(
+        representation: Representation,
+        lists: &'a ListCache,
+        connection: &ClientConnection,
+    ) -> Self {
         Self {
             lists: Some(lists),
+            connection: Some(connection.clone()),
             ..Self::plain(representation)
         }
     }
@@ -169,68 +188,92 @@ impl<'a> Delivery<'a> {
         self.accepts_gzip
     }
 
-    /// Returns the answer with the list of `key`, and true if the list has a next page. If another
-    /// request is making the list, waits for it. Cancel safe.
-    ///
-    /// # Errors
-    ///
-    /// If the list must be made: what is held meanwhile, as by [`ListCache::get`].
-    pub(super) async fn shared_list(
-        &self,
-        key: &ListKey,
-    ) -> Result<(Answer, bool), Option<Making>> {
-        let Some(lists) = self.lists else {
-            return Err(None);
+    /// Returns the list of `key`, or a turn to make it. If another request is making it, waits for
+    /// the end of that request. Without a key, the list is for this client only. Cancel safe.
+    pub(super) async fn start_list(&self, key: Option<&ListKey>) -> ListStart<'_> {
+        let Some((lists, key)) = self.lists.zip(key) else {
+            let turn = self.turn().await;
+            return ListStart::Make { turn, making: None };
         };
-        let list = lists.get(key, self.account.as_ref()).await?;
-        let has_more = list.has_more;
-        Ok((self.with_list(list), has_more))
+        let account = self.account.as_ref();
+        loop {
+            if let Some(found) = lists.find(key, account) {
+                return ListStart::Found(found);
+            }
+            // Others wait for the request that makes the list, so it has its turn before.
+            let turn = self.turn().await;
+            let waiting = match lists.begin(key, account) {
+                Begun::Found(found) => return ListStart::Found(found),
+                Begun::Make(making) => {
+                    let making = Some(making);
+                    return ListStart::Make { turn, making };
+                }
+                Begun::Wait(waiting) => waiting,
+            };
+            drop(turn);
+            match waiting.end().await {
+                None => {}
+                Some(Unshared::Alone) => {
+                    let turn = self.turn().await;
+                    return ListStart::Make { turn, making: None };
+                }
+                Some(Unshared::Failed) => return ListStart::Failed,
+            }
+        }
     }
 
-    /// Returns the answer with the list in `parts`, of which `info` is known. If the list is long
-    /// and has a `key`, all requests with an equal key share its compression, or its text. Cancel
-    /// safe.
+    /// Returns the answer with the list in `parts`, of which `info` is known. If the list is long,
+    /// its compression or its text is shared with the requests that wait for `making`. `age` is that
+    /// of the snapshot. Cancel safe.
     pub(super) async fn list(
         &self,
-        key: Option<ListKey>,
+        making: Option<Making>,
         parts: ListParts<ListBodies>,
         info: ListInfo,
+        age: SnapshotAge,
     ) -> Answer {
         let bytes = info.shown.bytes;
-        let shared = self.lists.zip(key).filter(|_| bytes > GZIP_THRESHOLD);
-        if let Some((lists, key)) = shared {
-            if key.is_gzip {
-                let (chunks, account) = (self.chunks(parts, bytes), self.account.as_ref());
-                return self.with_list(lists.compress(key, chunks, &info, account));
+        if bytes <= GZIP_THRESHOLD {
+            if let Some(making) = making {
+                making.end(Unshared::Alone);
             }
-            if let Some(text) = lists.empty_text(bytes) {
-                return self.with_list(lists.fill(&key, text, parts, info).await);
+        } else if let Some(lists) = self.lists.filter(|_| self.shares_lists()) {
+            if self.accepts_gzip {
+                let (chunks, account) = (self.chunks(parts, bytes), self.account.as_ref());
+                let list = lists.compress(making, chunks, info, account);
+                return self.with_list(list, age);
+            }
+            if let Some(text) = lists.empty_text(making, bytes) {
+                return self.with_list(lists.fill(text, parts, info).await, age);
             }
         }
         Answer {
             shown: info.shown,
+            snapshot: Some(age),
             ..self.answer(self.chunks(parts, bytes)).into()
         }
     }
 
-    /// Returns the answer with `list`.
-    fn with_list(&self, list: SharedList) -> Answer {
-        let response = match list.bytes {
-            ListBytes::Gzip(body) => with_gzip_headers(self.response(body)),
+    /// Returns the answer with `list`. `age` is that of its snapshot.
+    pub(super) fn with_list(&self, list: SharedList, age: SnapshotAge) -> Answer {
+        let (response, snapshot) = match list.bytes {
+            ListBytes::Gzip(body) => (with_gzip_headers(self.response(body)), Some(age)),
             ListBytes::Text(text) => {
                 let length = text.text_length();
-                self.response(self.chunks(text, length).boxed())
+                // A text does not hold the snapshot.
+                (self.response(self.chunks(text, length).boxed()), None)
             }
         };
         Answer {
             shown: list.shown,
             has_compressor: list.has_compressor,
+            snapshot,
             ..response.into()
         }
     }
 
     /// Waits for a turn to do long work for the client. Cancel safe.
-    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         self.connection.as_ref()?.turn().await
     }
 

@@ -8,12 +8,11 @@ use kubefan_core::codec::{Encoder, ListMetadata, ListParts};
 use kubefan_core::concurrency::CoopBudget;
 
 use super::snapshot_age;
-use crate::ledger::SnapshotAge;
-use crate::server::answers::answer::{Answer, Shown};
+use crate::server::answers::answer::Shown;
 use crate::server::cached::collection::Collection;
 use crate::server::cached::miss::CacheAnswer;
-use crate::server::decide::{Page, Read};
-use crate::server::deliver::{Delivery, ListBodies, ListInfo, RoomForBodies};
+use crate::server::decide::{Page, Read, Reason};
+use crate::server::deliver::{Delivery, ListBodies, ListInfo, ListStart, RoomForBodies, Unshared};
 
 /// Units of a task's budget that one item of a list costs; about half a microsecond.
 const ITEM_UNITS: usize = 1 << 10;
@@ -42,45 +41,37 @@ pub(super) async fn list(
             collection.reader().pin(snapshot);
         }
     };
-    // The answer holds the snapshot, or objects of it, until the client has read it.
     let age = snapshot_age(collection.reader(), snapshot);
     let key = delivery.shares_lists().then(|| {
         let shown = (snapshot, selection, page);
         super::list_key(read, collection, shown, delivery.accepts_gzip())
     });
-    let mut making = None;
-    if let Some(key) = &key {
-        match delivery.shared_list(key).await {
-            Ok((answer, has_more)) => {
-                pin(has_more);
-                return Ok(holding(answer, age));
-            }
-            Err(held) => making = held,
+    let (turn, making) = match delivery.start_list(key.as_ref()).await {
+        ListStart::Found(list) => {
+            pin(list.has_more);
+            return Ok(delivery.with_list(list, age));
         }
-    }
+        ListStart::Make { turn, making } => (turn, making),
+        ListStart::Failed => return Err(Reason::Table.into()),
+    };
     let encoder = collection.encoder_for(read.representation);
-    let turn = delivery.turn().await;
     let room = delivery.room_for_bodies();
     let (parts, shown, has_more) = parts(&encoder, snapshot, read, (selection, page), room).await;
-    super::check_printed(collection, &encoder)?;
+    if let Err(reason) = super::check_printed(collection, &encoder) {
+        if let Some(making) = making {
+            making.end(Unshared::Failed);
+        }
+        return Err(reason.into());
+    }
     pin(has_more);
     let info = ListInfo {
         has_more,
         shown,
         reader: collection.reader().clone(),
-        newest_change: snapshot.newest_change(),
     };
-    let answer = delivery.list(key, parts, info).await;
-    drop((making, turn));
-    Ok(holding(answer, age))
-}
-
-/// Returns `answer`, which holds a snapshot of this age.
-fn holding(answer: Answer, age: SnapshotAge) -> Answer {
-    Answer {
-        snapshot: Some(age),
-        ..answer
-    }
+    let answer = delivery.list(making, parts, info, age).await;
+    drop(turn);
+    Ok(answer)
 }
 
 /// Returns the text of the page, what it shows, and whether it names a next page.

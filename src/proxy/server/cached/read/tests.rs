@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use kubefan_core::api::{
@@ -16,12 +17,13 @@ use kubefan_core::shutdown;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::telemetry::Registry;
 
-use super::{read, snapshot_for};
+use super::{list_key, read, snapshot_for};
 use crate::ledger::Budget;
+use crate::net::ClientConnection;
 use crate::server::cached::collection::Collection;
 use crate::server::decide::tests::read_of;
 use crate::server::decide::{Plan, Read};
-use crate::server::deliver::{Delivery, ListCache, ListCounters};
+use crate::server::deliver::{Delivery, ListCache, ListCounters, ListStart, Unshared};
 
 /// A collection of the two pods `n/a` and `n/b`.
 struct Pods {
@@ -257,30 +259,41 @@ fn large_pod(number: usize, version: u64) -> Object {
     )
 }
 
-#[tokio::test]
-async fn equal_lists_of_metadata_are_made_once_for_each_state() {
+/// Makes a cache of 200 pods at version 1.
+fn counted_pods() -> (Writer, Arc<CountedPods>) {
     let (mut writer, reader) = cache(Config::default());
     let mut relist = writer.relist();
     (0..200).for_each(|number| relist.add(large_pod(number, 1)));
     writer.replace(relist, ResourceVersion(1));
-    let pods = Arc::new(CountedPods {
+    let pods = CountedPods {
         reader,
         encoder: Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1")),
         made: AtomicUsize::new(0),
-    });
-    let made = || pods.made.swap(0, Ordering::Relaxed);
-    let collection: Arc<dyn Collection> = pods.clone();
-    let lists = ListCache::new(
+    };
+    (writer, Arc::new(pods))
+}
+
+fn list_cache() -> ListCache {
+    ListCache::new(
         Budget::for_tests(64 << 20),
         ListCounters::new(&Registry::new()),
         Shutdown::new(shutdown::Config::default()),
-    );
-    let metadata = |url: &str, indent| {
-        let mut read = read_of(url);
-        read.representation.view = View::Metadata(MetaVersion::V1);
-        read.representation.indent = indent;
-        read
-    };
+    )
+}
+
+fn metadata(url: &str, indent: bool) -> Read {
+    let mut read = read_of(url);
+    read.representation.view = View::Metadata(MetaVersion::V1);
+    read.representation.indent = indent;
+    read
+}
+
+#[tokio::test]
+async fn equal_lists_of_metadata_are_made_once_for_each_state() {
+    let (mut writer, pods) = counted_pods();
+    let made = || pods.made.swap(0, Ordering::Relaxed);
+    let collection: Arc<dyn Collection> = pods.clone();
+    let (lists, connection) = (list_cache(), ClientConnection::next());
     // The same list is first made for one client only.
     let alone = async |read: &Read| {
         let plain = Delivery::plain(read.representation);
@@ -297,7 +310,7 @@ async fn equal_lists_of_metadata_are_made_once_for_each_state() {
     for version in 1..=2 {
         for read in &requests {
             let expected = alone(read).await;
-            let delivery = Delivery::sharing(read.representation, &lists);
+            let delivery = Delivery::sharing(read.representation, &lists, &connection);
             let concurrent = (0..10).map(|_| body(read, &collection, None, &delivery));
             for shared in join_all(concurrent).await {
                 assert!(shared.expect("a list") == expected, "at version {version}");
@@ -311,9 +324,101 @@ async fn equal_lists_of_metadata_are_made_once_for_each_state() {
     }
     // Complete objects are sent as the cache has them.
     let whole = read_of("/api/v1/pods?resourceVersion=0");
-    let delivery = Delivery::sharing(whole.representation, &lists);
+    let delivery = Delivery::sharing(whole.representation, &lists, &connection);
     for _ in 0..2 {
         let answered = body(&whole, &collection, None, &delivery).await;
         assert!(answered.is_some() && made() == 1);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_without_a_turn_delays_no_other() {
+    let (_writer, pods) = counted_pods();
+    let collection: Arc<dyn Collection> = pods.clone();
+    let lists = list_cache();
+    let read = metadata("/api/v1/pods?resourceVersion=0", false);
+    let busy = ClientConnection::next();
+    let mut turns = Vec::new();
+    while let Some(turn) = busy.turn().now_or_never() {
+        turns.push(turn);
+    }
+    let delivery = Delivery::sharing(read.representation, &lists, &busy);
+    let mut waiting = Box::pin(body(&read, &collection, None, &delivery));
+    assert!((&mut waiting).now_or_never().is_none());
+    let other = ClientConnection::next();
+    let other = Delivery::sharing(read.representation, &lists, &other);
+    let made = body(&read, &collection, None, &other).await;
+    let made = made.expect("a list");
+    assert!((&mut waiting).now_or_never().is_none());
+    drop(turns);
+    assert!(waiting.await.expect("a list") == made);
+    assert_eq!(pods.made.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_list_has_one_maker_until_it_can_not_be_shared() {
+    let (_writer, pods) = counted_pods();
+    let lists = list_cache();
+    let read = metadata("/api/v1/pods?resourceVersion=0", false);
+    let Plan::List {
+        selection, page, ..
+    } = &read.plan
+    else {
+        panic!("{read:?}");
+    };
+    let snapshot = pods.reader.snapshot().expect("the cache is ready");
+    let key = list_key(&read, &*pods, (&snapshot, selection, page), false);
+    let connection = ClientConnection::next();
+    let delivery = Delivery::sharing(read.representation, &lists, &connection);
+    let start = || Box::pin(delivery.start_list(Some(&key)));
+    let first = start().await;
+    assert!(matches!(
+        first,
+        ListStart::Make {
+            making: Some(_),
+            ..
+        }
+    ));
+    let (mut second, mut third) = (start(), start());
+    assert!((&mut second).now_or_never().is_none());
+    assert!((&mut third).now_or_never().is_none());
+    // The first request ends early.
+    drop(first);
+    let Some(ListStart::Make {
+        making: Some(making),
+        ..
+    }) = second.now_or_never()
+    else {
+        panic!("nothing makes the list");
+    };
+    assert!((&mut third).now_or_never().is_none());
+    making.end(Unshared::Alone);
+    let third = third.now_or_never().expect("a turn");
+    assert!(matches!(third, ListStart::Make { making: None, .. }));
+    // One that can't be made is tried once.
+    let ListStart::Make { making, .. } = start().await else {
+        panic!("nothing makes the list");
+    };
+    let mut waiting = start();
+    assert!((&mut waiting).now_or_never().is_none());
+    making.expect("shared").end(Unshared::Failed);
+    let failed = waiting.now_or_never().expect("the end");
+    assert!(matches!(failed, ListStart::Failed));
+}
+
+#[tokio::test]
+async fn only_an_answer_that_holds_the_snapshot_has_its_age() {
+    let (_writer, pods) = counted_pods();
+    let collection: Arc<dyn Collection> = pods;
+    let (lists, connection) = (list_cache(), ClientConnection::next());
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let listed = metadata("/api/v1/pods?resourceVersion=0", false);
+    let plain = Delivery::plain(listed.representation);
+    let sharing = Delivery::sharing(listed.representation, &lists, &connection);
+    // The third answer is the second one's text.
+    for (delivery, holds_snapshot) in [(&plain, true), (&sharing, false), (&sharing, false)] {
+        let answer = read(&listed, &collection, None, delivery, &shutdown).await;
+        let answer = answer.expect("a list");
+        assert_eq!(answer.snapshot.is_some(), holds_snapshot);
     }
 }

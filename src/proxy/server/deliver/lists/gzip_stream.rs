@@ -107,6 +107,11 @@ impl GzipStream {
         self.progress.lock().readers > 0
     }
 
+    /// Returns the compressed bytes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.progress.lock().bytes()
+    }
+
     /// Returns true if nothing more will be added to the stream.
     pub(super) fn has_ended(&self) -> bool {
         self.progress.lock().end.is_some()
@@ -139,9 +144,14 @@ impl GzipStream {
 
 impl Drop for GzipStream {
     fn drop(&mut self) {
-        let chunks = &self.progress.get_mut().chunks;
-        let bytes: usize = chunks.iter().map(Bytes::len).sum();
+        let bytes = self.progress.get_mut().bytes();
         self.bytes_held.sub(bytes as i64);
+    }
+}
+
+impl Progress {
+    fn bytes(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum()
     }
 }
 

@@ -6,15 +6,13 @@
 )]
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use kubefan_core::api::ResourceVersion;
 use kubefan_core::body;
 use kubefan_core::body::Body;
 use kubefan_core::cache::Reader;
 use parking_lot::Mutex;
-use tokio::sync;
 use tokio::time::{Instant, sleep};
 
 use super::gzip_stream::GzipStream;
@@ -25,9 +23,9 @@ use crate::server::deliver::list_key::ListKey;
 
 /// Upper limit of the number of lists.
 pub(super) const MAX_LISTS: usize = 256;
-/// How long a list stays after its last use while its objects are the current ones.
+/// How long a list stays after its last use while the cache has no newer version.
 pub(super) const CURRENT_TTL: Duration = Duration::from_secs(30);
-/// How long a list of past objects, or a Table, stays after its last use. Clients that began
+/// How long a list of a past version, or a Table, stays after its last use. Clients that began
 /// together may still request its next pages.
 pub(super) const PAST_TTL: Duration = Duration::from_secs(1);
 /// How often old lists are dropped.
@@ -41,8 +39,6 @@ pub(crate) struct ListInfo {
     pub shown: Shown,
     /// The cache with the objects.
     pub reader: Reader,
-    /// The snapshot's version of this name.
-    pub newest_change: ResourceVersion,
 }
 
 /// A list for one client.
@@ -74,8 +70,6 @@ pub(super) struct KeptLists {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) lists: HashMap<ListKey, KeptList>,
-    /// The locks of the lists that requests are making. They are dropped with their last request.
-    locks: HashMap<ListKey, Weak<sync::Mutex<()>>>,
     /// True while a task drops old lists.
     is_expiring: bool,
 }
@@ -95,8 +89,6 @@ pub(super) enum Content {
 pub(super) enum Added {
     /// The list was added. The task of [`KeptLists::expire`] must be started if this is true.
     New { starts_expiry: bool },
-    /// There was an equal list.
-    Found(SharedList),
     /// There is not enough memory.
     NoRoom,
 }
@@ -118,74 +110,77 @@ impl KeptLists {
         self.state.lock().find(key, account)
     }
 
-    /// Returns the lock that a request holds while it makes the list of `key`.
-    pub(super) fn lock_of(&self, key: &ListKey) -> Arc<sync::Mutex<()>> {
-        let mut state = self.state.lock();
-        let locks = &mut state.locks;
-        if let Some(lock) = locks.get(key).and_then(Weak::upgrade) {
-            return lock;
-        }
-        locks.retain(|_, lock| lock.strong_count() > 0);
-        let lock = Arc::default();
-        locks.insert(key.clone(), Arc::downgrade(&lock));
-        lock
-    }
-
-    /// Adds the list of `key`, unless there is one, or no memory for `bytes` more. If there is one,
-    /// returns it for the client of `account`.
+    /// Adds the list of `key`, of which there must be none, unless there is no memory for `bytes`
+    /// more.
     pub(super) fn add(
         &self,
         key: &ListKey,
         (content, bytes): (Content, usize),
         info: ListInfo,
-        account: Option<&Arc<Account>>,
     ) -> Added {
         let mut state = self.state.lock();
-        if let Some(found) = state.find(key, account) {
-            return Added::Found(found);
-        }
-        if !self.make_room(&mut state, 1, bytes) {
+        let Some(evicted) = self.make_room(&mut state, 1, bytes) else {
             return Added::NoRoom;
-        }
+        };
         let list = KeptList {
             content,
             info,
             last_used: Instant::now(),
         };
         state.lists.insert(key.clone(), list);
-        Added::New {
-            starts_expiry: !std::mem::replace(&mut state.is_expiring, true),
-        }
+        let starts_expiry = !std::mem::replace(&mut state.is_expiring, true);
+        drop(state);
+        drop(evicted);
+        Added::New { starts_expiry }
     }
 
     /// Returns an empty text of `length` bytes, or `None` if there is no memory for it.
     pub(super) fn text(&self, length: usize) -> Option<ListText> {
         let mut state = self.state.lock();
-        // A text that can't fit must not cost the others their place.
-        let has_room = length <= self.budget.limit() && self.make_room(&mut state, 0, length);
-        has_room.then(|| ListText::new(length, self.budget.gauge().clone()))
+        let evicted = self.make_room(&mut state, 0, length)?;
+        let text = ListText::new(length, self.budget.gauge().clone());
+        drop(state);
+        drop(evicted);
+        Some(text)
     }
 
     /// Makes room for `bytes` more of a list. Returns false if there is not enough room.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.make_room(&mut self.state.lock(), 0, bytes)
+        let evicted = self.make_room(&mut self.state.lock(), 0, bytes);
+        evicted.is_some()
     }
 
-    /// Removes lists that no client reads, the least recently used first, until there is room for
-    /// `new_lists` and `new_bytes` more. Returns false if there is not enough room.
-    fn make_room(&self, state: &mut State, new_lists: usize, new_bytes: usize) -> bool {
+    /// Removes lists that no client reads, the least recently used first, so that there is room for
+    /// `new_lists` and `new_bytes` more. Returns them, to be dropped after unlocking, because
+    /// freeing a long list takes time. Returns `None`, and removes nothing, if that would not make
+    /// enough room.
+    fn make_room(
+        &self,
+        state: &mut State,
+        new_lists: usize,
+        new_bytes: usize,
+    ) -> Option<Vec<KeptList>> {
         let lists = &mut state.lists;
-        while lists.len() + new_lists > self.max_lists
-            || self.budget.used() + new_bytes > self.budget.limit()
-        {
-            let idle = lists.iter().filter(|(_, list)| !list.has_readers());
-            let oldest = idle.min_by_key(|(_, list)| list.last_used);
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
-                return false;
-            };
-            lists.remove(&oldest);
+        let mut lists_over = (lists.len() + new_lists).saturating_sub(self.max_lists);
+        let bytes = self.budget.used().saturating_add(new_bytes);
+        let mut bytes_over = bytes.saturating_sub(self.budget.limit());
+        if lists_over == 0 && bytes_over == 0 {
+            return Some(Vec::new());
         }
-        true
+        let idle = lists.iter().filter(|(_, list)| !list.has_readers());
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_unstable_by_key(|(_, list)| list.last_used);
+        let mut evicted = Vec::new();
+        for (key, list) in idle {
+            if lists_over == 0 && bytes_over == 0 {
+                break;
+            }
+            lists_over = lists_over.saturating_sub(1);
+            bytes_over = bytes_over.saturating_sub(list.bytes());
+            evicted.push(key.clone());
+        }
+        let is_enough = lists_over == 0 && bytes_over == 0;
+        is_enough.then(|| evicted.iter().filter_map(|key| lists.remove(key)).collect())
     }
 
     /// Removes `stream` and returns true if no client reads it.
@@ -266,6 +261,14 @@ impl KeptList {
         }
     }
 
+    /// Returns the bytes in memory.
+    fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Gzip(stream) => stream.bytes(),
+            Content::Text(text) => text.length(),
+        }
+    }
+
     /// Returns true if the list of `key` is complete, and was not used for so long that it is
     /// dropped.
     fn is_old(&self, key: &ListKey, now: Instant) -> bool {
@@ -277,7 +280,8 @@ impl KeptList {
         is_complete && unused >= PAST_TTL && (unused >= CURRENT_TTL || !self.is_current(key))
     }
 
-    /// Returns true if the cache still has the objects that the list of `key` shows. A Table is not
+    /// Returns true if later requests may want the list of `key`, because the cache has no newer
+    /// version. A proof may have shown a version that the cache has not reached yet. A Table is not
     /// current for long, because of its ages.
     fn is_current(&self, key: &ListKey) -> bool {
         let newest = match key.printed {
@@ -286,7 +290,7 @@ impl KeptList {
         };
         newest.is_some_and(|newest| {
             newest.epoch() == key.epoch
-                && newest.newest_change() == self.info.newest_change
+                && newest.resource_version() <= key.resource_version
                 && newest.len() == key.objects
         })
     }

@@ -5,8 +5,9 @@
 //! metadata or to the rows of a Table. So lists are kept as gzip, and lists of metadata and Tables
 //! also as text, for clients that do not accept gzip.
 //!
-//! Requests that come while a list is made wait for it. A list stays in the cache while its objects
-//! are the current ones, as long as clients ask for it.
+//! One request makes a list, and equal requests wait for it. If its client leaves, one of those that
+//! wait makes the list. A list stays in the cache while the cache of the objects has no newer
+//! version, as long as clients ask for it.
 
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -16,12 +17,13 @@ use kubefan_core::codec::ListParts;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::telemetry::Registry;
 use prometheus::IntCounterVec;
-use tokio::sync::{OwnedMutexGuard, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::compression::{Compression, OUTPUT_CHUNK};
 use super::gzip_stream::GzipStream;
 use super::kept_lists::{Added, Content, KeptLists, ListBytes, ListInfo, SharedList};
 use super::list_text::{ListText, TextChunks};
+use super::making::{Making, MakingLists, Unshared, Waiting};
 use crate::ledger::{Account, Budget};
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::gzip::GzipBody;
@@ -32,6 +34,7 @@ use crate::server::deliver::list_key::ListKey;
 #[derive(Clone)]
 pub(crate) struct ListCache {
     kept: Arc<KeptLists>,
+    making: MakingLists,
     /// One permit for each list that may be compressed concurrently.
     permits: Arc<Semaphore>,
     sent: ListCounters,
@@ -45,8 +48,14 @@ pub(crate) struct ListCounters {
     text: IntCounterVec,
 }
 
-/// Held while a list is made. Equal requests wait until it is dropped.
-pub(crate) type Making = OwnedMutexGuard<()>;
+/// What a request for a list does next.
+pub(crate) enum Begun {
+    Found(SharedList),
+    /// The request makes the list.
+    Make(Making),
+    /// Another request makes the list.
+    Wait(Waiting),
+}
 
 impl ListCounters {
     /// Registers the counters of lists that were sent.
@@ -83,74 +92,61 @@ impl ListCache {
         let threads = available_parallelism().map_or(1, |threads| threads.get().div_ceil(2));
         Self {
             kept: Arc::new(KeptLists::new(budget)),
+            making: MakingLists::default(),
             permits: Arc::new(Semaphore::new(threads)),
             sent,
             shutdown,
         }
     }
 
-    /// Returns the list of `key` for the client of `account`, if there is one. If another request
-    /// is making it, waits until it is made. Cancel safe.
-    ///
-    /// # Errors
-    ///
-    /// If the caller must make the list. It holds what is returned until the list is made, so that
-    /// equal requests wait. Nothing is returned after a wait for a list that can't be shared.
-    pub(crate) async fn get(
-        &self,
-        key: &ListKey,
-        account: Option<&Arc<Account>>,
-    ) -> Result<SharedList, Option<Making>> {
-        if let Some(found) = self.find(key, account) {
-            return Ok(found);
-        }
-        let lock = self.kept.lock_of(key);
-        let making = Arc::clone(&lock).try_lock_owned().ok();
-        if making.is_none() {
-            drop(lock.lock().await);
-        }
-        self.find(key, account).ok_or(making)
-    }
-
-    fn find(&self, key: &ListKey, account: Option<&Arc<Account>>) -> Option<SharedList> {
+    /// Returns the list of `key` for the client of `account`, if there is one.
+    pub(crate) fn find(&self, key: &ListKey, account: Option<&Arc<Account>>) -> Option<SharedList> {
         let found = self.kept.find(key, account)?;
         self.sent.count(key.is_gzip, "shared");
         Some(found)
     }
 
-    /// Returns the list of `key` as gzip, for the client of `account`. Starts to compress `chunks`,
-    /// of which `info` is known, unless the cache already has the list.
+    /// Returns the list of `key` for the client of `account`, if there is one. Otherwise begins to
+    /// make it, unless another request does.
+    pub(crate) fn begin(&self, key: &ListKey, account: Option<&Arc<Account>>) -> Begun {
+        let making = match self.making.begin(key) {
+            Ok(making) => making,
+            Err(waiting) => return Begun::Wait(waiting),
+        };
+        // From now on no other request adds the list, but one may have done so before.
+        match self.find(key, account) {
+            Some(found) => Begun::Found(found),
+            None => Begun::Make(making),
+        }
+    }
+
+    /// Returns the list in `chunks` as gzip, for the client of `account`. With `making`, other
+    /// clients share the compression. `info` is what is known of the list.
     pub(crate) fn compress(
         &self,
-        key: ListKey,
+        making: Option<Making>,
         chunks: Chunks<ListParts<ListBodies>>,
-        info: &ListInfo,
+        info: ListInfo,
         account: Option<&Arc<Account>>,
     ) -> SharedList {
         let stream = Arc::new(GzipStream::new(self.kept.budget.gauge().clone()));
         let body = body::boxed(stream.new_reader(account.cloned()));
+        let (has_more, shown) = (info.has_more, info.shown);
         let list = |body, has_compressor| SharedList {
             bytes: ListBytes::Gzip(body),
-            has_more: info.has_more,
-            shown: info.shown,
+            has_more,
+            shown,
             has_compressor,
         };
         let content = (Content::Gzip(Arc::clone(&stream)), OUTPUT_CHUNK);
-        match self.kept.add(&key, content, info.clone(), account) {
-            Added::Found(found) => {
-                self.sent.count(true, "shared");
-                return found;
-            }
-            Added::NoRoom => {
-                self.sent.count(true, "alone");
-                return list(body::boxed(GzipBody::new(chunks.boxed())), true);
-            }
-            Added::New { starts_expiry } => self.expire_if(starts_expiry),
-        }
+        let Some(making) = making.and_then(|making| self.keep(making, content, info)) else {
+            self.sent.count(true, "alone");
+            return list(body::boxed(GzipBody::new(chunks.boxed())), true);
+        };
         self.sent.count(true, "rendered");
         let compression = Compression {
             kept: Arc::clone(&self.kept),
-            key,
+            key: making.key().clone(),
             stream,
             chunks,
         };
@@ -159,21 +155,32 @@ impl ListCache {
         list(body, false)
     }
 
-    /// Returns an empty text for a list of `length` bytes, or `None` if memory is short.
-    pub(crate) fn empty_text(&self, length: u64) -> Option<ListText> {
-        let text = usize::try_from(length).ok();
-        let text = text.and_then(|length| self.kept.text(length));
+    /// Returns an empty text of `length` bytes for the list that `making` makes. Returns `None` if
+    /// the list is for one client only, or if memory is short.
+    pub(crate) fn empty_text(
+        &self,
+        making: Option<Making>,
+        length: u64,
+    ) -> Option<(Making, ListText)> {
+        let text = making.and_then(|making| {
+            let length = usize::try_from(length).ok();
+            let text = length.and_then(|length| self.kept.text(length));
+            let Some(text) = text else {
+                making.end(Unshared::Alone);
+                return None;
+            };
+            Some((making, text))
+        });
         self.sent
             .count(false, if text.is_some() { "rendered" } else { "alone" });
         text
     }
 
-    /// Returns the list of `key` as `text`, which is filled with `parts`, and adds it to the cache.
-    /// Cancel safe.
+    /// Returns the list that `making` makes, as `text`, which is filled with `parts`, and adds it to
+    /// the cache. Cancel safe.
     pub(crate) async fn fill(
         &self,
-        key: &ListKey,
-        text: ListText,
+        (making, text): (Making, ListText),
         parts: ListParts<ListBodies>,
         info: ListInfo,
     ) -> SharedList {
@@ -184,20 +191,26 @@ impl ListCache {
             shown: info.shown,
             has_compressor: false,
         };
-        if let Added::New { starts_expiry } =
-            self.kept.add(key, (Content::Text(text), 0), info, None)
-        {
-            self.expire_if(starts_expiry);
-        }
+        drop(self.keep(making, (Content::Text(text), 0), info));
         list
     }
 
-    /// Starts the task that drops old lists, if it does not run.
-    fn expire_if(&self, starts_expiry: bool) {
-        if starts_expiry {
-            let kept = Arc::clone(&self.kept);
-            self.shutdown
-                .spawn_background(async move { kept.expire().await });
+    /// Adds the list that `making` makes to the cache. If there is no room for it, ends `making`, so
+    /// that each equal request makes its own.
+    fn keep(&self, making: Making, content: (Content, usize), info: ListInfo) -> Option<Making> {
+        match self.kept.add(making.key(), content, info) {
+            Added::New { starts_expiry } => {
+                if starts_expiry {
+                    let kept = Arc::clone(&self.kept);
+                    self.shutdown
+                        .spawn_background(async move { kept.expire().await });
+                }
+                Some(making)
+            }
+            Added::NoRoom => {
+                making.end(Unshared::Alone);
+                None
+            }
         }
     }
 }

@@ -39,6 +39,11 @@ impl ListText {
         }
     }
 
+    /// Returns the length of the text in bytes.
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
     /// Copies `parts` into the text. An empty part means that the parts need more time. Other tasks
     /// run in between. Cancel safe.
     pub(super) async fn filled(mut self, parts: impl Iterator<Item = Bytes>) -> Self {

@@ -6,6 +6,8 @@ mod gzip_stream;
 mod kept_lists;
 mod list_cache;
 mod list_text;
+mod making;
 
 pub(crate) use kept_lists::{ListBytes, ListInfo, SharedList};
-pub(crate) use list_cache::{ListCache, ListCounters, Making};
+pub(crate) use list_cache::{Begun, ListCache, ListCounters};
+pub(crate) use making::{Making, Unshared};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flate2::read::GzDecoder;
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use http_body_util::BodyExt;
 use kubefan_core::api::{
     EventType, HashedSelection, Object, ObjectKey, ObjectValues, ResourceVersion, Selection,
@@ -124,12 +124,10 @@ fn has(cache: &ListCache, key: &ListKey) -> bool {
 
 /// What is known of a list of the objects of `reader`.
 fn info_of(reader: &Reader) -> ListInfo {
-    let newest = reader.snapshot();
     ListInfo {
         has_more: true,
         shown: SHOWN,
         reader: reader.clone(),
-        newest_change: newest.map_or(ResourceVersion::ZERO, |newest| newest.newest_change()),
     }
 }
 
@@ -174,21 +172,49 @@ fn text(list: SharedList) -> Vec<u8> {
     }
 }
 
+/// Begins to make the list of `key`.
+fn making(cache: &ListCache, key: &ListKey) -> Making {
+    match cache.begin(key, None) {
+        Begun::Make(making) => making,
+        Begun::Found(_) => panic!("the list is in the cache"),
+        Begun::Wait(_) => panic!("the list is being made"),
+    }
+}
+
+/// Compresses `list`, of which `info` is known, unless the cache has the list of `key`.
+fn compressed_of(
+    cache: &ListCache,
+    key: &ListKey,
+    list: Chunks<ListParts<ListBodies>>,
+    (info, account): (ListInfo, Option<&Arc<Account>>),
+) -> Body {
+    let making = match cache.begin(key, account) {
+        Begun::Found(found) => return gzip(found),
+        Begun::Make(making) => making,
+        Begun::Wait(_) => panic!("no list is made for longer than this function"),
+    };
+    gzip(cache.compress(Some(making), list, info, account))
+}
+
 /// Compresses `list` unless the cache has the list of `key`.
 fn compressed(cache: &ListCache, key: ListKey, list: Chunks<ListParts<ListBodies>>) -> Body {
-    gzip(cache.compress(key, list, &info(), None))
+    compressed_of(cache, &key, list, (info(), None))
 }
 
 /// Returns the list of `key`. If the cache does not have it, makes it from `parts`.
 async fn text_of(cache: &ListCache, key: &ListKey, parts: ListParts<ListBodies>) -> Vec<u8> {
-    let _making = match cache.get(key, None).await {
-        Ok(found) => return text(found),
-        Err(making) => making,
+    let making = loop {
+        match cache.begin(key, None) {
+            Begun::Found(found) => return text(found),
+            Begun::Make(making) => break making,
+            Begun::Wait(waiting) => assert_eq!(waiting.end().await, None),
+        }
     };
-    let empty = cache.empty_text(parts.length()).expect("enough memory");
+    let empty = cache.empty_text(Some(making), parts.length());
+    let empty = empty.expect("enough memory");
     // Another request comes now.
     tokio::task::yield_now().await;
-    text(cache.fill(key, empty, parts, info()).await)
+    text(cache.fill(empty, parts, info()).await)
 }
 
 fn plain(chunks: Chunks<ListParts<ListBodies>>) -> Vec<u8> {
@@ -383,8 +409,7 @@ async fn a_list_stays_while_it_is_current_and_used() {
     let keys = [&current, &past, &table];
     for key in keys {
         let list = chunks(&encoder, 1, 30);
-        let list = cache.compress(key.clone(), list, &info_of(&reader), None);
-        decoded(gzip(list)).await;
+        decoded(compressed_of(&cache, key, list, (info_of(&reader), None))).await;
     }
     assert_eq!(keys.map(|key| has(&cache, key)), [true; 3]);
     sleep(SWEEPS).await;
@@ -395,12 +420,25 @@ async fn a_list_stays_while_it_is_current_and_used() {
     assert!(has(&cache, &current));
     sleep(2 * SWEEPS).await;
     assert!(is_empty(&cache), "it was not used");
-    // A change ends the list sooner.
-    let list = cache.compress(current, chunks(&encoder, 1, 30), &info_of(&reader), None);
-    decoded(gzip(list)).await;
+    // A later version ends the list sooner, even without a change. It does not end a list that a
+    // proof has shown to be of that version.
+    let proven = ListKey {
+        resource_version: ResourceVersion(2),
+        ..current.clone()
+    };
+    let keys = [&current, &proven];
+    for key in keys {
+        let list = chunks(&encoder, 1, 30);
+        decoded(compressed_of(&cache, key, list, (info_of(&reader), None))).await;
+    }
     sleep(SWEEPS).await;
-    assert!(!is_empty(&cache));
-    let changed = writer.apply(EventType::Modified, object(2), None);
+    assert_eq!(keys.map(|key| has(&cache, key)), [true, true]);
+    writer
+        .bookmark(ResourceVersion(2))
+        .expect("a newer version");
+    sleep(SWEEPS).await;
+    assert_eq!(keys.map(|key| has(&cache, key)), [false, true]);
+    let changed = writer.apply(EventType::Modified, object(3), None);
     changed.expect("a newer version");
     sleep(SWEEPS).await;
     assert!(is_empty(&cache));
@@ -438,7 +476,8 @@ async fn a_compressor_for_the_rest_of_a_list_is_charged_to_its_reader() {
         let ledger = Ledger::new(limits);
         let account = ledger.open_account();
         let list = chunks(&encoder, 1, 1_000);
-        let mut body = gzip(cache.compress(key(&encoder, 1), list, &info(), Some(&account)));
+        let client = (info(), Some(&account));
+        let mut body = compressed_of(&cache, &key(&encoder, 1), list, client);
         until(|| is_empty(&cache)).await;
         let mut read = Vec::new();
         let mut charged = 0;
@@ -488,22 +527,90 @@ async fn concurrent_requests_share_one_text() {
     assert_eq!(counted_texts(&cache, "rendered"), 3);
 }
 
+/// Returns `N` requests that wait for the list of `key`.
+fn waiting<const N: usize>(
+    cache: &ListCache,
+    key: &ListKey,
+) -> [BoxFuture<'static, Option<Unshared>>; N] {
+    [(); N].map(|()| {
+        let Begun::Wait(waiting) = cache.begin(key, None) else {
+            panic!("nothing makes the list");
+        };
+        let mut end = waiting.end().boxed();
+        assert!((&mut end).now_or_never().is_none());
+        end
+    })
+}
+
 #[tokio::test]
-async fn those_that_wait_go_on_when_the_list_can_not_be_shared() {
+async fn one_of_those_that_wait_makes_the_list_if_its_maker_leaves() {
     let cache = roomy();
-    let key = text_key(&encoder(), 1);
-    let Err(Some(making)) = cache.get(&key, None).await else {
-        panic!("nothing makes the list");
-    };
-    let mut requests = [0; 2].map(|_| Box::pin(cache.get(&key, None)));
-    for request in &mut requests {
-        assert!(request.now_or_never().is_none());
+    let encoder = encoder();
+    let (key, list) = (text_key(&encoder, 1), parts(&encoder, 1, 30));
+    let expected = plain(chunks(&encoder, 1, 30));
+    let mut first = text_of(&cache, &key, list.clone()).boxed();
+    assert!((&mut first).now_or_never().is_none());
+    let mut others: Vec<_> = (0..50)
+        .map(|_| text_of(&cache, &key, list.clone()).boxed())
+        .collect();
+    for other in &mut others {
+        assert!(other.now_or_never().is_none());
     }
-    drop(making);
-    for request in requests {
-        assert!(matches!(request.await, Err(None)));
+    assert_eq!(counted_texts(&cache, "rendered"), 1);
+    let used = cache.kept.budget.used();
+    drop(first);
+    for text in join_all(others).await {
+        assert!(text == expected);
     }
-    assert!(matches!(cache.get(&key, None).await, Err(Some(_))));
+    assert_eq!(counted_texts(&cache, "rendered"), 2);
+    assert_eq!(counted_texts(&cache, "shared"), 49);
+    assert_eq!(cache.kept.budget.used(), used);
+    assert!(matches!(cache.begin(&key, None), Begun::Found(_)));
+}
+
+#[tokio::test]
+async fn all_that_wait_learn_at_once_that_they_can_not_share_the_list() {
+    let encoder = encoder();
+    let key = text_key(&encoder, 1);
+    for why in [Some(Unshared::Alone), Some(Unshared::Failed), None] {
+        let cache = roomy();
+        let making = making(&cache, &key);
+        let waiting = waiting::<3>(&cache, &key);
+        match why {
+            Some(why) => making.end(why),
+            None => drop(making),
+        }
+        for end in waiting {
+            assert_eq!(end.now_or_never(), Some(why));
+        }
+        assert!(matches!(cache.begin(&key, None), Begun::Make(_)));
+    }
+}
+
+#[tokio::test]
+async fn those_that_wait_make_their_own_list_if_there_is_no_memory() {
+    let encoder = encoder();
+    let cache = list_cache(OUTPUT_CHUNK - 1, MAX_LISTS);
+    let list = || chunks(&encoder, 1, 30);
+    let gzip_key = key(&encoder, 1);
+    let making_gzip = making(&cache, &gzip_key);
+    let waiting_for_gzip = waiting::<2>(&cache, &gzip_key);
+    let alone = cache.compress(Some(making_gzip), list(), info(), None);
+    assert!(alone.has_compressor);
+    assert!(decoded(gzip(alone)).await == plain(list()));
+    let text_key = text_key(&encoder, 1);
+    let making_text = making(&cache, &text_key);
+    let waiting_for_text = waiting::<2>(&cache, &text_key);
+    assert!(cache.empty_text(Some(making_text), 300_000).is_none());
+    for end in waiting_for_gzip.into_iter().chain(waiting_for_text) {
+        assert_eq!(end.now_or_never(), Some(Some(Unshared::Alone)));
+    }
+    // These lists are not in the cache.
+    let own = cache.compress(None, list(), info(), None);
+    assert!(own.has_compressor && cache.empty_text(None, 300_000).is_none());
+    assert!(is_empty(&cache));
+    assert_eq!(counted(&cache, "alone"), 2);
+    assert_eq!(counted_texts(&cache, "alone"), 2);
 }
 
 #[tokio::test]
@@ -514,12 +621,9 @@ async fn the_oldest_text_that_no_client_reads_is_dropped_for_a_new_one() {
     let cache = list_cache(limit, MAX_LISTS);
     let make = async |version| {
         let list = parts(&encoder, version, 30);
-        let empty = cache.empty_text(list.length())?;
-        Some(
-            cache
-                .fill(&text_key(&encoder, version), empty, list, info())
-                .await,
-        )
+        let making = making(&cache, &text_key(&encoder, version));
+        let empty = cache.empty_text(Some(making), list.length())?;
+        Some(cache.fill(empty, list, info()).await)
     };
     let first = make(1).await.expect("room");
     drop(make(2).await.expect("room"));
@@ -536,6 +640,14 @@ async fn the_oldest_text_that_no_client_reads_is_dropped_for_a_new_one() {
     assert!(make(4).await.is_some());
     assert!(!has(&cache, &text_key(&encoder, 1)));
     assert_eq!(cache.kept.budget.used(), limit);
-    assert!(cache.empty_text(2 * length + 1).is_none());
+    // A text that does not fit leaves the others where they are.
+    let too_long = making(&cache, &text_key(&encoder, 5));
+    let empty = cache.empty_text(Some(too_long), 2 * length + 1);
+    assert!(empty.is_none() && has(&cache, &text_key(&encoder, 3)));
+    let _reading = make(5).await.expect("room");
+    assert!(make(6).await.is_some());
+    let too_long = making(&cache, &text_key(&encoder, 7));
+    let empty = cache.empty_text(Some(too_long), length + 1);
+    assert!(empty.is_none() && has(&cache, &text_key(&encoder, 6)));
     assert_eq!(cache.kept.budget.used(), limit);
 }
