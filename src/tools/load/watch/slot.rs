@@ -2,18 +2,37 @@
 
 use kubefan_core::upstream::{Client, DedicatedConnection, Error, HttpVersion};
 
+use crate::load::http2;
+use crate::load::http2::Windows;
+
 /// A connection that one or more clients share. It is opened on first use, and opened again after
 /// it broke.
 pub(crate) struct Slot {
-    version: HttpVersion,
+    kind: ConnectionKind,
     connection: tokio::sync::Mutex<Option<DedicatedConnection>>,
+}
+
+#[derive(Clone, Copy)]
+enum ConnectionKind {
+    Plain(HttpVersion),
+    /// HTTP/2, and sinks may take the bodies of answers.
+    WithSinks(Windows),
 }
 
 impl Slot {
     /// Creates a slot for a connection of `version`; opens nothing yet.
     pub(crate) fn new(version: HttpVersion) -> Self {
+        Self::of_kind(ConnectionKind::Plain(version))
+    }
+
+    /// Creates a slot for an HTTP/2 connection of [`http2::open`]; opens nothing yet.
+    pub(super) fn with_sinks(windows: Windows) -> Self {
+        Self::of_kind(ConnectionKind::WithSinks(windows))
+    }
+
+    fn of_kind(kind: ConnectionKind) -> Self {
         Self {
-            version,
+            kind,
             connection: tokio::sync::Mutex::default(),
         }
     }
@@ -23,7 +42,10 @@ impl Slot {
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(connection.clone());
         }
-        let opened = client.open_connection(self.version).await?;
+        let opened = match self.kind {
+            ConnectionKind::Plain(version) => client.open_connection(version).await?,
+            ConnectionKind::WithSinks(windows) => http2::open(client, windows).await?,
+        };
         Ok(slot.insert(opened).clone())
     }
 

@@ -15,7 +15,7 @@ use super::frames::{HEAD_BYTES, Head, content, end_of, window_update};
 const CONNECTION: u32 = 0;
 
 /// Takes the body of an answer while it is received, on the task of the connection.
-pub trait BodySink: Send {
+pub(crate) trait BodySink: Send {
     /// Takes the next bytes of the body, which were read at `read_at`. Must not block, and must not
     /// use the connection.
     fn take(&mut self, part: &[u8], read_at: Instant);
@@ -23,9 +23,9 @@ pub trait BodySink: Send {
 
 /// Flow-control windows, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Windows {
-    pub(super) stream: u32,
-    pub(super) connection: u32,
+pub(crate) struct Windows {
+    pub(crate) stream: u32,
+    pub(crate) connection: u32,
 }
 
 /// The receiver of each stream's DATA frames, and what the frames of all streams led to.

@@ -5,27 +5,30 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, stream};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+use kubefan_core::body;
+use kubefan_core::body::{Body, empty, full};
+use kubefan_core::upstream::{Client, Error};
 use parking_lot::Mutex;
 use tokio::io::ReadBuf;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::received_frames::ReceivedFrames;
 use super::streams::{BodySink, Streams, Windows};
-use super::{HttpVersion, SinkableBody};
-use crate::body;
-use crate::body::{Body, empty, full};
-use crate::upstream::tests::support::{TestServer, in_time};
-use crate::upstream::{Client, Error};
+use super::{SinkableBody, open};
+use crate::load::test_server;
+use crate::load::test_server::{endless, in_time};
 
 /// Smaller than the body of `/long`, so that both windows must be opened again.
 const WINDOW: u32 = 1 << 16;
-const HTTP2: HttpVersion = HttpVersion::Http2 {
-    stream_window: WINDOW,
-    connection_window: 8 * WINDOW,
+const WINDOWS: Windows = Windows {
+    stream: WINDOW,
+    connection: 8 * WINDOW,
 };
 const LINES: u32 = 20_000;
 
@@ -55,25 +58,20 @@ fn lines() -> Body {
     body::boxed(StreamBody::new(stream::iter(frames)))
 }
 
-/// Returns a body of one line, which never ends.
-fn endless() -> Body {
-    let first = stream::iter([Ok::<_, Infallible>(Frame::data(line(0)))]);
-    body::boxed(StreamBody::new(first.chain(stream::pending())))
+fn answer(request: &Request<Incoming>) -> Response<Body> {
+    match request.uri().path() {
+        "/long" => Response::new(lines()),
+        "/endless" => Response::new(endless(line(0))),
+        _ => {
+            let mut missing = Response::new(full("no such thing"));
+            *missing.status_mut() = StatusCode::NOT_FOUND;
+            missing
+        }
+    }
 }
 
-async fn server() -> TestServer {
-    TestServer::tls(|request| async move {
-        match request.uri().path() {
-            "/long" => Response::new(lines()),
-            "/endless" => Response::new(endless()),
-            _ => {
-                let mut missing = Response::new(full("no such thing"));
-                *missing.status_mut() = StatusCode::NOT_FOUND;
-                missing
-            }
-        }
-    })
-    .await
+fn client() -> Client {
+    test_server::client(answer, &Arc::default())
 }
 
 fn get(path: &str) -> Request<Body> {
@@ -90,8 +88,8 @@ fn keep(response: &mut Response<Body>) -> Kept {
 
 #[tokio::test]
 async fn sinks_get_whole_bodies_and_the_library_reads_all_others() {
-    let client: Client = server().await.client().await;
-    let connection = client.open_connection(HTTP2).await.expect("a connection");
+    let client = client();
+    let connection = open(&client, WINDOWS).await.expect("a connection");
     let long = || client.request_over(&connection, get("/long"));
     let all: Vec<u8> = (0..LINES).flat_map(line).collect();
     in_time(async {
@@ -121,8 +119,8 @@ async fn sinks_get_whole_bodies_and_the_library_reads_all_others() {
 
 #[tokio::test]
 async fn an_aborted_connection_fails_its_bodies() {
-    let client = server().await.client().await;
-    let connection = client.open_connection(HTTP2).await.expect("a connection");
+    let client = client();
+    let connection = open(&client, WINDOWS).await.expect("a connection");
     let answer = client.request_over(&connection, get("/endless")).await;
     let mut response = answer.expect("an answer");
     let kept = keep(&mut response);
@@ -135,6 +133,28 @@ async fn an_aborted_connection_fails_its_bodies() {
     assert!(line(0).starts_with(&kept.bytes()));
     let refused = client.request_over(&connection, get("/endless")).await;
     assert!(refused.is_err());
+}
+
+#[tokio::test]
+async fn a_connection_is_closed_to_requests_when_the_server_has_announced_its_end() {
+    let drain = Arc::new(Notify::new());
+    let client = test_server::client(answer, &drain);
+    let connection = open(&client, WINDOWS).await.expect("a connection");
+    let endless = || client.request_over(&connection, get("/endless"));
+    let mut body = endless().await.expect("an answer").into_body();
+    let first = in_time(body.frame()).await.expect("a frame");
+    assert_eq!(first.expect("no error").into_data().ok(), Some(line(0)));
+    assert!(!connection.is_closed());
+    drain.notify_one();
+    let closed = async {
+        while !connection.is_closed() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(closed).await;
+    assert!(endless().await.is_err());
+    // The connection lasts as long as its stream.
+    assert!(body.frame().now_or_never().is_none());
 }
 
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {

@@ -26,7 +26,7 @@ pub(super) struct StreamBody {
 
 /// The body of an answer over HTTP/2, as an extension of the answer. A [`BodySink`] may take it.
 #[derive(Clone)]
-pub struct SinkableBody {
+pub(crate) struct SinkableBody {
     number: u32,
     streams: Arc<Mutex<Streams>>,
 }
@@ -66,7 +66,7 @@ impl SinkableBody {
     ///
     /// Has no effect if the body has been read or dropped. The answer must not have the header
     /// `Content-Length`, or its body fails at the end.
-    pub fn send_to(self, sink: Box<dyn BodySink>) {
+    pub(crate) fn send_to(self, sink: Box<dyn BodySink>) {
         self.streams.lock().give_to_sink(self.number, sink);
     }
 }
