@@ -193,8 +193,8 @@ async fn open_slow(context: &WatcherContext) -> Vec<Body> {
         }
         let path = context.run_state.watch_path(number % config.watchers, None);
         match open(context, &slot, &path, || ()).await {
-            OpenOutcome::Watch(response, _) => {
-                slow.push(response.into_body());
+            OpenOutcome::Watch(opened) => {
+                slow.push(opened.response.into_body());
                 context
                     .run_state
                     .open_slow_watches
