@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
+use super::connect::connection::last_read::Io;
 use super::connect::credentials::accepted::AcceptedCredentials;
 use super::connect::kubeconfig::LoadedConfig;
 use super::connect::stack::{MaybeSent, Stack};
@@ -319,6 +320,19 @@ impl Client {
         let own = stacks.own.as_ref().ok_or_else(no_own_connections)?;
         let opened = own.opener.clone().open(version).await;
         opened.map_err(Error::Unreachable)
+    }
+
+    /// Opens a stream for a caller that implements HTTP/2, on the current runtime and with kubefan's
+    /// client certificate. No byte of HTTP/2 is sent over it. [`DedicatedConnection::new`] makes a
+    /// connection of it.
+    ///
+    /// # Errors
+    /// As for [`Client::open_connection`].
+    pub async fn open_http2_stream(&self) -> Result<Box<dyn Io>, Error> {
+        let stacks = self.inner.stacks.load_full();
+        let own = stacks.own.as_ref().ok_or_else(no_own_connections)?;
+        let opened = own.opener.clone().open_http2().await;
+        Ok(Box::new(opened.map_err(Error::Unreachable)?.into_inner()))
     }
 
     /// Sends a request as kubefan over a connection that the caller opened. The answer's headers

@@ -21,8 +21,9 @@ pub use answer::{collect, date};
 pub use client::{Client, Identity, has_dot_segment};
 #[cfg(any(test, feature = "test-support"))]
 pub use connect::connection::connector::Dial;
+pub use connect::connection::last_read::Io;
 pub use connect::credentials::accepted::bearer_token;
-pub use connect::transport::dedicated::{BodySink, DedicatedConnection, HttpVersion, SinkableBody};
+pub use connect::transport::dedicated::{DedicatedConnection, HttpVersion, RequestSender};
 pub use connect::{ClientConfig, ConnectError, OtherServer};
 pub(crate) use discovery::CustomResource;
 pub use discovery::{

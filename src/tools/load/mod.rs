@@ -20,12 +20,15 @@ mod clock;
 mod config;
 mod error;
 mod histogram;
+mod http2;
 mod progress;
 mod results;
 mod run;
 mod run_state;
 mod selector;
 mod target;
+#[cfg(test)]
+mod test_server;
 mod usage;
 mod watch;
 mod workers;

@@ -201,6 +201,8 @@ pub struct Resume {
     pub expired: u64,
     /// The number of acknowledged writes after the cut.
     pub writes: u64,
+    /// The number of writes after the cut that were never acknowledged.
+    pub given_up: u64,
     /// The CPU time in seconds of the watched server, from the cut until all watchers were live
     /// again; `None` if unknown.
     pub server_cpu_seconds: Option<f64>,
@@ -286,11 +288,12 @@ impl Report {
         all
     }
 
-    /// Returns the number of scheduled writes that were never acknowledged, in all
-    /// runs that were not interrupted.
+    /// Returns the number of scheduled writes that were never acknowledged, those after the cut of
+    /// all connections included, in all runs that were not interrupted.
     pub fn given_up(&self) -> u64 {
         let whole = self.runs.iter().filter(|run| !run.interrupted);
-        whole.map(|run| run.writes.given_up).sum()
+        let after_cut = |run: &Run| run.resume.as_ref().map_or(0, |resume| resume.given_up);
+        whole.map(|run| run.writes.given_up + after_cut(run)).sum()
     }
 
     /// Returns the number of watchers that did not become live again after their connections had
@@ -430,6 +433,7 @@ mod tests {
                 },
                 expired: 0,
                 writes: 3,
+                given_up: 0,
                 server_cpu_seconds: Some(0.25),
                 write_server_cpu_seconds: None,
             }
@@ -514,6 +518,21 @@ mod tests {
         assert_eq!(ratios.resume_cpu, Some(1.0));
         let alone = Report::for_tests(vec![first], Some("no route".to_owned()));
         assert_eq!(alone.ratios, None);
+    }
+
+    #[test]
+    fn writes_that_were_given_up_are_counted_in_both_phases() {
+        let mut run = Run::for_tests("a");
+        run.writes.given_up = 2;
+        let given_up = |run: &Run| Report::for_tests(vec![run.clone()], None).given_up();
+        assert_eq!(given_up(&run), 2);
+        run.resume = Some(Resume {
+            given_up: 3,
+            ..Resume::for_tests()
+        });
+        assert_eq!(given_up(&run), 5);
+        run.interrupted = true;
+        assert_eq!(given_up(&run), 0);
     }
 
     #[test]

@@ -200,10 +200,14 @@ fn resumed(resume: &Resume, watchers: u32) -> String {
         Some(seconds) => format!("{seconds:.2} s after all connections were cut"),
         None => "after all connections were cut".to_owned(),
     };
+    let given_up = match resume.given_up {
+        0 => String::new(),
+        given_up => format!(", {given_up} more given up"),
+    };
     let cpu = resume.server_cpu_seconds;
     let cpu = cpu.map(|seconds| format!(", {seconds:.2} s of server CPU"));
     format!(
-        "{} of {watchers} watchers live again {when}, {} expired, {} writes{}",
+        "{} of {watchers} watchers live again {when}, {} expired, {} writes{given_up}{}",
         resume.live,
         resume.expired,
         resume.writes,
@@ -390,6 +394,15 @@ mod tests {
         let resumed = "1 of 1 watchers live again 0.50 s after all connections were cut, 0 expired, \
                        3 writes, 0.25 s of server CPU";
         assert_eq!(row(&run, "resume").as_deref(), Some(resumed));
+        run.resume = Some(Resume {
+            given_up: 2,
+            ..Resume::for_tests()
+        });
+        let resumed = row(&run, "resume").expect("a row");
+        assert!(
+            resumed.contains("3 writes, 2 more given up, 0.25 s"),
+            "{resumed}"
+        );
         let report = Report::for_tests(vec![run], Some("no route".to_owned()));
         let table = table(&report);
         assert!(table.contains("could not be tested: no route"), "{table}");

@@ -147,6 +147,7 @@ fn resumed(resume: &ResumeStats, tally: &Tally, watchers: u32) -> Resume {
         live_ms,
         expired: tally.expired_after_cut,
         writes: resume.write_stats.acknowledged,
+        given_up: resume.write_stats.given_up,
         server_cpu_seconds: cpu_seconds(0),
         write_server_cpu_seconds: cpu_seconds(1),
     }

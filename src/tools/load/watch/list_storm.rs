@@ -124,7 +124,6 @@ async fn list_on(run_state: Arc<RunState>) -> ListStats {
             }
             Err(error) => {
                 listed.failed += 1;
-                slot.forget_broken(&error).await;
                 let pause = error.retry_after().unwrap_or(PAUSE);
                 tracing::debug!(%error, wait = nanoseconds(pause), "a list failed");
                 tokio::select! {

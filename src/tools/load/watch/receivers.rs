@@ -8,6 +8,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use kubefan_core::body::Body;
 use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::HttpVersion;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -16,6 +17,7 @@ use super::slot::Slot;
 use super::tally::Tally;
 use super::watcher::{OpenOutcome, WatcherContext, WatcherStats, open, watch};
 use crate::load::config::Protocol;
+use crate::load::http2::Windows;
 use crate::load::run_state::{RunState, SLOW_STREAM_WINDOW, STREAM_WINDOW};
 use crate::load::workers::Worker;
 
@@ -152,13 +154,27 @@ fn start_watches(
         }
         let at = (connection / config.threads) as usize;
         if at >= slots.len() {
-            let version = context.run_state.http_version(STREAM_WINDOW);
-            slots.resize_with(at + 1, || Arc::new(Slot::new(version)));
+            let slot = || Arc::new(watcher_slot(&context.run_state));
+            slots.resize_with(at + 1, slot);
         }
         let (context, slot) = (Arc::clone(context), Arc::clone(&slots[at]));
         tasks.push(shutdown.spawn(watch(context, slot, number)));
     }
     (tasks, slots)
+}
+
+/// Returns a slot for a connection of watchers.
+fn watcher_slot(run_state: &RunState) -> Slot {
+    match run_state.http_version(STREAM_WINDOW) {
+        HttpVersion::Http2 {
+            stream_window,
+            connection_window,
+        } => Slot::with_sinks(Windows {
+            stream: stream_window,
+            connection: connection_window,
+        }),
+        http1 => Slot::new(http1),
+    }
 }
 
 /// Opens the watches of the slow watchers, with the selectors of the first watchers.
@@ -177,8 +193,8 @@ async fn open_slow(context: &WatcherContext) -> Vec<Body> {
         }
         let path = context.run_state.watch_path(number % config.watchers, None);
         match open(context, &slot, &path, || ()).await {
-            OpenOutcome::Watch(response, _) => {
-                slow.push(response.into_body());
+            OpenOutcome::Watch(opened) => {
+                slow.push(opened.response.into_body());
                 context
                     .run_state
                     .open_slow_watches

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{Method, Response};
 use http_body_util::BodyExt;
 use kubefan_core::body::{Body, empty};
-use kubefan_core::upstream::{BodySink, Error, SinkableBody};
+use kubefan_core::upstream::Error;
 use memchr::memmem;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -16,10 +16,11 @@ use tokio::time::{Instant, sleep};
 
 use super::checker::{Arrival, Checker};
 use super::frames::{FrameCutter, FrameType};
-use super::slot::Slot;
+use super::slot::{Slot, SlotConnection};
 use super::tally::Tally;
 use crate::load::config::Protocol;
 use crate::load::error::with_causes;
+use crate::load::http2::{BodySink, SinkableBody};
 use crate::load::run_state::RunState;
 use crate::load::target::request;
 use crate::load::write::marker::Marker;
@@ -72,7 +73,7 @@ struct Watch {
     has_error: bool,
     /// True after a frame that was too long; nothing more is read then.
     has_failed: bool,
-    /// True if the watch was opened after the test cut its connection.
+    /// True if the watch's connection was opened after the test had cut the one before.
     is_after_cut: bool,
     /// True after an event of a write after the cut, in a watch after the cut.
     is_live: bool,
@@ -145,12 +146,13 @@ async fn open_next(slot: &Slot, watcher: &Arc<Mutex<Watcher>>) -> Option<Body> {
         let path = watcher.lock().path();
         let count_retry = || watcher.lock().watch.result.retries += 1;
         match open(&context, slot, &path, count_retry).await {
-            OpenOutcome::Watch(mut response, requested_at) => {
-                watcher.lock().on_open(requested_at);
+            OpenOutcome::Watch(mut opened) => {
+                watcher.lock().on_open(&opened);
+                let response = &mut opened.response;
                 if let Some(body) = response.extensions_mut().remove::<SinkableBody>() {
                     body.send_to(Box::new(WatcherSink(Arc::clone(watcher))));
                 }
-                return Some(response.into_body());
+                return Some(opened.response.into_body());
             }
             OpenOutcome::Refused => return None,
             OpenOutcome::Expired => {
@@ -166,12 +168,20 @@ async fn open_next(slot: &Slot, watcher: &Arc<Mutex<Watcher>>) -> Option<Body> {
 
 /// The outcome of a request for a watch.
 pub(crate) enum OpenOutcome {
-    /// The watch is open: its answer, and the time of the request in nanoseconds of the run's clock.
-    Watch(Response<Body>, u64),
+    Watch(OpenedWatch),
     /// The server refused the watch with 410, because the version is too old.
     Expired,
     /// The server refused the watch permanently, and the run has been marked as failed.
     Refused,
+}
+
+/// An open watch.
+pub(crate) struct OpenedWatch {
+    pub(crate) response: Response<Body>,
+    /// The time of the request, in nanoseconds of the run's clock.
+    requested_at: u64,
+    /// True if the connection was opened after the test had cut the one before.
+    is_after_cut: bool,
 }
 
 /// Opens a watch on the connection of `slot`. Retries with backoff after errors that may be
@@ -187,7 +197,7 @@ pub(crate) async fn open(
     let mut pause = FIRST_PAUSE;
     loop {
         let error = match attempt(context, slot, path).await {
-            Ok((response, requested_at)) => return OpenOutcome::Watch(response, requested_at),
+            Ok(opened) => return OpenOutcome::Watch(opened),
             Err(error) if error.is_expired() => return OpenOutcome::Expired,
             Err(error) => error,
         };
@@ -202,19 +212,13 @@ pub(crate) async fn open(
         }
         tracing::debug!(problem, "trying again");
         on_retry();
-        slot.forget_broken(&error).await;
         sleep(error.retry_after().unwrap_or(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Sends one request for a watch. Returns the response, and the time of the request in nanoseconds
-/// of the run's clock.
-async fn attempt(
-    context: &WatcherContext,
-    slot: &Slot,
-    path: &str,
-) -> Result<(Response<Body>, u64), Error> {
+/// Sends one request for a watch.
+async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<OpenedWatch, Error> {
     let run_state = &context.run_state;
     // After the cut, the watchers come all at once, as they do after a restart of the server.
     let _permit = match run_state.cut_at() {
@@ -225,7 +229,10 @@ async fn attempt(
     // The time is taken after the permit is acquired: the wait for the permit must not
     // count as latency of the server.
     let requested_at = run_state.clock.now();
-    let connection = slot.connection(&run_state.client).await?;
+    let SlotConnection {
+        connection,
+        is_after_cut,
+    } = slot.acquire(&run_state.client).await?;
     let format = run_state.config.format;
     let request = request(Method::GET, path, format.watch_media_type(), empty())?;
     let response = run_state.client.request_over(&connection, request).await?;
@@ -235,7 +242,11 @@ async fn attempt(
         .unwrap_or_default();
     let requested = format.media_type();
     if received.starts_with(requested) {
-        Ok((response, requested_at))
+        Ok(OpenedWatch {
+            response,
+            requested_at,
+            is_after_cut,
+        })
     } else {
         Err(Error::MediaType {
             requested,
@@ -279,13 +290,13 @@ impl Watcher {
         self.context.run_state.watch_path(number, version)
     }
 
-    /// Begins a watch that was requested at `requested_at`.
-    fn on_open(&mut self, requested_at: u64) {
+    /// Begins a watch.
+    fn on_open(&mut self, opened: &OpenedWatch) {
         let run_state = &self.context.run_state;
         self.cutter = FrameCutter::new(run_state.config.format);
-        self.watch.is_after_cut = run_state.cut_at().is_some();
+        self.watch.is_after_cut = opened.is_after_cut;
         if !self.watch.is_synced {
-            self.watch.opened_at = requested_at;
+            self.watch.opened_at = opened.requested_at;
         }
         self.watch.check_synced(run_state, run_state.clock.now());
     }
@@ -457,3 +468,6 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,10 +29,7 @@ struct ReadTime {
 }
 
 /// A byte stream that carries a connection: TCP, a tunnel, TLS or memory.
-pub(in crate::upstream) trait Io:
-    AsyncRead + AsyncWrite + Send + Unpin
-{
-}
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 

@@ -1,38 +1,19 @@
 //! Connections that a caller opens for its own requests, with an HTTP version of its choice. Load
 //! tests use them to control the number of connections.
-//!
-//! Over HTTP/2, a [`BodySink`] can take the body of an answer on the connection's task: without a
-//! task, a wake, a lock of the HTTP library or a copy for each DATA frame. The library handles all
-//! other frames.
-
-mod filtered_io;
-mod frames;
-mod received_frames;
-mod stream_body;
-mod streams;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
-use filtered_io::FilteredIo;
-use futures_util::future::{AbortHandle, abortable};
-use h2::client;
+use futures_util::future::{AbortHandle, BoxFuture, abortable};
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, Uri};
-use http_body::Body as _;
-use hyper::client::conn::http1;
+use hyper::client::conn::{http1, http2};
 use hyper::rt::Executor;
-use hyper_util::rt::TokioExecutor;
-use stream_body::OpenStream;
-use streams::{Streams, Windows};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::Mutex;
 
-pub use self::stream_body::SinkableBody;
-pub use self::streams::BodySink;
 use crate::body;
 use crate::body::{Body, BoxError};
-use crate::upstream::connect::connection::connector::Connector;
+use crate::upstream::connect::connection::connector::{ConnectionStream, Connector};
 use crate::upstream::connect::connection::runtime_executor::RuntimeExecutor;
 use crate::upstream::connect::stack::MaybeSent;
 
@@ -50,22 +31,23 @@ pub enum HttpVersion {
     },
 }
 
-/// The number of concurrent streams until the server has said how many it allows.
-const FIRST_STREAMS: usize = 100;
-
 /// A connection that only the caller uses. Clones share it. It is closed when the last clone and
 /// the last body of its responses are dropped.
 #[derive(Clone)]
 pub struct DedicatedConnection {
     sender: Arc<Sender>,
-    task: ConnectionTask,
+    /// Ends the task that reads from and writes to the connection.
+    abort: AbortHandle,
 }
 
-/// The task that reads from and writes to a connection.
-#[derive(Clone)]
-struct ConnectionTask {
-    abort: AbortHandle,
-    has_ended: Arc<AtomicBool>,
+/// Sends the requests of a [`DedicatedConnection`] whose HTTP the caller implements.
+pub trait RequestSender: Send + Sync {
+    /// Returns true if no more requests can be sent.
+    fn is_closed(&self) -> bool;
+
+    /// Sends a request, which has an absolute URI and credentials, and waits for the response's
+    /// headers. After an error, the server may have received the request.
+    fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, BoxError>>;
 }
 
 /// How the connections of one identity are opened: its two connectors, and the server.
@@ -78,10 +60,8 @@ pub(in crate::upstream) struct ConnectionOpener {
 
 enum Sender {
     Http1(Mutex<http1::SendRequest<Body>>),
-    Http2 {
-        sender: client::SendRequest<Bytes>,
-        streams: Arc<parking_lot::Mutex<Streams>>,
-    },
+    Http2(http2::SendRequest<Body>),
+    Custom(Box<dyn RequestSender>),
 }
 
 // === impl ConnectionOpener ===
@@ -112,80 +92,74 @@ impl ConnectionOpener {
                 stream_window,
                 connection_window,
             } => {
-                let windows = Windows {
-                    stream: stream_window,
-                    connection: connection_window,
-                };
-                self.open_http2(windows).await
+                let stream = self.open_http2().await?;
+                let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                    .timer(TokioTimer::new())
+                    .initial_stream_window_size(stream_window)
+                    .initial_connection_window_size(connection_window)
+                    .handshake(stream)
+                    .await?;
+                let sender = Sender::Http2(sender);
+                Ok(DedicatedConnection::start(sender, connection))
             }
         }
     }
 
-    async fn open_http2(self, windows: Windows) -> Result<DedicatedConnection, BoxError> {
+    /// Opens a connection for HTTP/2, without the handshake of HTTP/2.
+    pub(in crate::upstream) async fn open_http2(self) -> Result<ConnectionStream, BoxError> {
         let is_tls = self.server.scheme() == Some(&http::uri::Scheme::HTTPS);
         let stream = self.http2.connect(self.server).await?;
         if is_tls && !stream.inner().http2 {
             return Err("the server does not offer HTTP/2".into());
         }
-        let streams = Arc::new(parking_lot::Mutex::new(Streams::new(windows)));
-        let io = FilteredIo::new(stream.into_inner(), Arc::clone(&streams));
-        let (sender, connection) = client::Builder::new()
-            .initial_window_size(windows.stream)
-            .initial_connection_window_size(windows.connection)
-            .initial_max_send_streams(FIRST_STREAMS)
-            .enable_push(false)
-            .handshake(io)
-            .await?;
-        let sender = Sender::Http2 { sender, streams };
-        Ok(DedicatedConnection::start(sender, connection))
+        Ok(stream)
     }
 }
 
 // === impl DedicatedConnection ===
 
 impl DedicatedConnection {
-    /// Spawns the connection on the current runtime.
+    /// Makes a connection whose HTTP the caller implements: `sender` sends its requests, and
+    /// `connection` reads and writes. Spawns `connection` on the current runtime.
+    pub fn new<E: std::error::Error>(
+        sender: impl RequestSender + 'static,
+        connection: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) -> Self {
+        Self::start(Sender::Custom(Box::new(sender)), connection)
+    }
+
     fn start<E: std::error::Error>(
         sender: Sender,
         connection: impl Future<Output = Result<(), E>> + Send + 'static,
     ) -> Self {
         let (connection, abort) = abortable(connection);
-        let has_ended = Arc::new(AtomicBool::new(false));
-        let task = ConnectionTask {
-            abort,
-            has_ended: Arc::clone(&has_ended),
-        };
         TokioExecutor::new().execute(async move {
             if let Ok(Err(error)) = connection.await {
                 tracing::debug!(%error, "connection to the API server broke");
             }
-            has_ended.store(true, Ordering::Release);
         });
         let sender = Arc::new(sender);
-        Self { sender, task }
+        Self { sender, abort }
     }
 
-    /// Returns true if no more requests can be sent over the connection. A server that has
-    /// announced the end of an HTTP/2 connection may refuse them before that.
+    /// Returns true if no more requests can be sent over the connection.
     pub fn is_closed(&self) -> bool {
-        if self.task.abort.is_aborted() || self.task.has_ended.load(Ordering::Acquire) {
-            return true;
-        }
-        match &*self.sender {
+        let is_sender_closed = match &*self.sender {
             // The lock is held while a request is sent, so the connection is still open then.
             Sender::Http1(sender) => sender.try_lock().is_ok_and(|sender| sender.is_closed()),
-            Sender::Http2 { .. } => false,
-        }
+            Sender::Http2(sender) => sender.is_closed(),
+            Sender::Custom(sender) => sender.is_closed(),
+        };
+        is_sender_closed || self.abort.is_aborted()
     }
 
     /// Closes the connection at once, as if it broke. All requests over it fail, and the bodies of
     /// their answers end or fail.
     pub fn abort(&self) {
-        self.task.abort.abort();
+        self.abort.abort();
     }
 
-    /// Sends a request with an absolute URI, and waits for the response's headers. Over HTTP/2, the
-    /// request must not have a body, and the response has a [`SinkableBody`] as an extension.
+    /// Sends a request with an absolute URI, and waits for the response's headers.
     pub(in crate::upstream) async fn send(
         self,
         mut request: Request<Body>,
@@ -203,36 +177,16 @@ impl DedicatedConnection {
                 let response = sender.send_request(request).await;
                 response.map_err(maybe_sent)?.map(body::boxed)
             }
-            Sender::Http2 { sender, streams } => {
-                if !request.body().is_end_stream() {
-                    return Err("a dedicated HTTP/2 connection sends no bodies".into());
-                }
-                send_http2(sender.clone(), streams, request.map(drop)).await?
+            Sender::Http2(sender) => {
+                let mut sender = sender.clone();
+                sender.ready().await?;
+                let response = sender.send_request(request).await;
+                response.map_err(maybe_sent)?.map(body::boxed)
             }
+            Sender::Custom(sender) => sender.send(request).await.map_err(maybe_sent)?,
         };
         Ok(response)
     }
-}
-
-async fn send_http2(
-    sender: client::SendRequest<Bytes>,
-    streams: &Arc<parking_lot::Mutex<Streams>>,
-    request: Request<()>,
-) -> Result<Response<Body>, BoxError> {
-    let mut sender = sender.ready().await?;
-    let (number, response) = {
-        // The answer is not received before its stream is known here.
-        let mut streams = streams.lock();
-        let (response, _) = sender.send_request(request, true)?;
-        let number = response.stream_id().as_u32();
-        streams.open(number);
-        (number, response)
-    };
-    let stream = OpenStream::new(number, streams);
-    let (mut parts, received) = response.await.map_err(maybe_sent)?.into_parts();
-    let body = stream.into_body(received);
-    parts.extensions.insert(body.sinkable());
-    Ok(Response::from_parts(parts, body::boxed(body)))
 }
 
 fn maybe_sent(error: impl Into<BoxError>) -> MaybeSent {
@@ -246,6 +200,3 @@ impl std::fmt::Debug for DedicatedConnection {
             .finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -15,7 +15,7 @@ use super::frames::{HEAD_BYTES, Head, content, end_of, window_update};
 const CONNECTION: u32 = 0;
 
 /// Takes the body of an answer while it is received, on the task of the connection.
-pub trait BodySink: Send {
+pub(crate) trait BodySink: Send {
     /// Takes the next bytes of the body, which were read at `read_at`. Must not block, and must not
     /// use the connection.
     fn take(&mut self, part: &[u8], read_at: Instant);
@@ -23,9 +23,9 @@ pub trait BodySink: Send {
 
 /// Flow-control windows, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Windows {
-    pub(super) stream: u32,
-    pub(super) connection: u32,
+pub(crate) struct Windows {
+    pub(crate) stream: u32,
+    pub(crate) connection: u32,
 }
 
 /// The receiver of each stream's DATA frames, and what the frames of all streams led to.
@@ -35,6 +35,10 @@ pub(super) struct Streams {
     receivers: HashMap<u32, Receiver>,
     /// Frames for the library that it has not read yet.
     passed: BytesMut,
+    /// True if the last received frame for the library is continued by the next one.
+    is_continued: bool,
+    /// Frames for the library that were not received now, and may not divide the headers that are.
+    held_back: BytesMut,
     /// Frames that are to be sent.
     updates: Vec<u8>,
     /// The bytes for sinks since the connection's window was last opened.
@@ -45,8 +49,8 @@ pub(super) struct Streams {
 
 /// What gets the DATA frames of a stream.
 enum Receiver {
-    /// This is not known yet. The frames so far are kept, and the flow-control window is not opened
-    /// for them, so the server stops when it is full.
+    /// This is not known yet. The DATA frames so far are kept, and the flow-control window is not
+    /// opened for them, so the server stops when it is full.
     Undecided(Vec<u8>),
     Library,
     Sink {
@@ -62,6 +66,8 @@ impl Streams {
             windows,
             receivers: HashMap::new(),
             passed: BytesMut::new(),
+            is_continued: false,
+            held_back: BytesMut::new(),
             updates: Vec::new(),
             taken: 0,
             task: None,
@@ -116,9 +122,19 @@ impl Streams {
     /// Gives frames to the library that are not part of what is being received.
     fn pass(&mut self, frames: &[u8]) {
         if !frames.is_empty() {
-            self.passed.extend_from_slice(frames);
+            self.insert(frames);
             self.wake();
         }
+    }
+
+    /// Adds frames for the library, after the headers that are being received.
+    fn insert(&mut self, frames: &[u8]) {
+        let queue = if self.is_continued {
+            &mut self.held_back
+        } else {
+            &mut self.passed
+        };
+        queue.extend_from_slice(frames);
     }
 
     fn wake(&self) {
@@ -159,13 +175,31 @@ impl Streams {
         }
         match self.receivers.get_mut(&head.stream) {
             Some(Receiver::Undecided(frames)) if head.is_data() => frames.extend_from_slice(frame),
-            _ => self.passed.extend_from_slice(frame),
+            receiver => {
+                // Trailers or a reset must not overtake the data before them.
+                if let Some(receiver) = receiver {
+                    receiver.release_kept(&mut self.passed);
+                }
+                self.passed.extend_from_slice(frame);
+                self.is_continued = head.is_continued();
+                if !self.is_continued {
+                    self.passed.extend_from_slice(&self.held_back);
+                    self.held_back.clear();
+                }
+            }
+        }
+    }
+
+    /// Gives the library all DATA frames that were kept, because the connection has ended.
+    pub(super) fn end_all(&mut self) {
+        for receiver in self.receivers.values_mut() {
+            receiver.release_kept(&mut self.passed);
         }
     }
 
     /// Tells the library that the body of a stream, which a sink got, has ended.
     pub(super) fn end(&mut self, stream: u32) {
-        self.passed.extend_from_slice(&end_of(stream));
+        self.insert(&end_of(stream));
     }
 
     /// Moves frames for the library to `buffer`. Returns false if there are none. The task is woken
@@ -186,6 +220,18 @@ impl Streams {
         if !self.updates.is_empty() {
             updates.extend_from_slice(&self.updates);
             self.updates.clear();
+        }
+    }
+}
+
+impl Receiver {
+    /// Gives the body of the stream to the library if DATA frames of it were kept.
+    fn release_kept(&mut self, passed: &mut BytesMut) {
+        if let Self::Undecided(frames) = self
+            && !frames.is_empty()
+        {
+            passed.extend_from_slice(frames);
+            *self = Self::Library;
         }
     }
 }

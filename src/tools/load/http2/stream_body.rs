@@ -26,7 +26,7 @@ pub(super) struct StreamBody {
 
 /// The body of an answer over HTTP/2, as an extension of the answer. A [`BodySink`] may take it.
 #[derive(Clone)]
-pub struct SinkableBody {
+pub(crate) struct SinkableBody {
     number: u32,
     streams: Arc<Mutex<Streams>>,
 }
@@ -64,9 +64,10 @@ impl SinkableBody {
     /// body, and copies nothing. The answer's body must still be read: it has no data any more, but
     /// it ends or fails when the stream does. Dropping it ends the stream.
     ///
-    /// Has no effect if the body has been read or dropped. The answer must not have the header
+    /// Has no effect if the body has been read or dropped, or if it has ended after its first bytes
+    /// had arrived: then the answer's body has the data. The answer must not have the header
     /// `Content-Length`, or its body fails at the end.
-    pub fn send_to(self, sink: Box<dyn BodySink>) {
+    pub(crate) fn send_to(self, sink: Box<dyn BodySink>) {
         self.streams.lock().give_to_sink(self.number, sink);
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct FilteredIo<I> {
     sent: SentFrames,
     /// The rest of the frames that were not made by the library and are to be sent.
     updates: BytesMut,
+    /// How reading has ended, until the library knows it.
+    end: Option<io::Result<()>>,
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin> FilteredIo<I> {
@@ -43,6 +45,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> FilteredIo<I> {
             received: ReceivedFrames::default(),
             sent: SentFrames::new(),
             updates: BytesMut::new(),
+            end: None,
         }
     }
 
@@ -91,8 +94,14 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncRead for FilteredIo<I> {
                     return Poll::Ready(Ok(()));
                 }
             }
-            if ready!(this.poll_receive(cx))? == 0 {
-                return Poll::Ready(Ok(()));
+            if let Some(end) = this.end.take() {
+                return Poll::Ready(end);
+            }
+            let received = ready!(this.poll_receive(cx));
+            if !matches!(received, Ok(1..)) {
+                this.streams.lock().end_all();
+                // The library first reads the frames that were received before the end.
+                this.end = Some(received.map(drop));
             }
         }
     }

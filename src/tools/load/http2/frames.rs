@@ -1,5 +1,5 @@
-//! HTTP/2 frames as bytes (RFC 9113, section 4.1): their heads, and the ends of those that a client
-//! sends.
+//! HTTP/2 frames as bytes (RFC 9113, section 4.1): their heads, and where a client may send another
+//! frame between its own.
 
 /// Bytes of a frame in front of its payload.
 pub(super) const HEAD_BYTES: usize = 9;
@@ -7,8 +7,12 @@ pub(super) const HEAD_BYTES: usize = 9;
 const PREFACE_BYTES: usize = 24;
 
 const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PUSH_PROMISE: u8 = 5;
 const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 0x1;
+const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 /// The bits of a stream's number; the bit above them is reserved.
 const STREAM_MASK: u32 = u32::MAX >> 1;
@@ -23,7 +27,7 @@ pub(super) struct Head {
     pub(super) stream: u32,
 }
 
-/// Finds the ends of the frames that a client sends.
+/// Finds the places between the frames that a client sends where another frame may be sent.
 #[derive(Debug)]
 pub(super) struct SentFrames {
     /// The beginning of the next frame.
@@ -32,6 +36,8 @@ pub(super) struct SentFrames {
     sent: usize,
     /// The number of bytes of the current frame's payload that are still to come.
     left: usize,
+    /// True if the current or last frame is continued.
+    is_continued: bool,
 }
 
 // === impl Head ===
@@ -59,6 +65,12 @@ impl Head {
 
     pub(super) fn is_padded(self) -> bool {
         self.flags & PADDED != 0
+    }
+
+    /// Returns true if the headers in a frame go on in the next frame. No other frame may come
+    /// before that (RFC 9113, section 6.10).
+    pub(super) fn is_continued(self) -> bool {
+        matches!(self.kind, HEADERS | PUSH_PROMISE | CONTINUATION) && self.flags & END_HEADERS == 0
     }
 }
 
@@ -98,6 +110,7 @@ impl SentFrames {
             head: [0; HEAD_BYTES],
             sent: 0,
             left: PREFACE_BYTES,
+            is_continued: false,
         }
     }
 
@@ -117,14 +130,16 @@ impl SentFrames {
             bytes = rest;
             if self.sent == HEAD_BYTES {
                 self.sent = 0;
-                self.left = Head::of(&self.head).map_or(0, |head| head.length);
+                let head = Head::of(&self.head);
+                self.left = head.map_or(0, |head| head.length);
+                self.is_continued = head.is_some_and(Head::is_continued);
             }
         }
     }
 
     /// Returns true if another frame may be sent now.
     pub(super) fn is_between_frames(&self) -> bool {
-        self.sent + self.left == 0
+        self.sent + self.left == 0 && !self.is_continued
     }
 }
 
@@ -158,7 +173,16 @@ mod tests {
     #[test]
     fn the_ends_of_sent_frames_are_found_however_they_are_divided() {
         let update = window_update(3, 5);
-        let frames: [&[u8]; 4] = [&[b'P'; PREFACE_BYTES], &update, &end_of(3), &update];
+        let headers = [0, 0, 1, HEADERS, END_STREAM, 0, 0, 0, 3, b'h'];
+        let rest = [0, 0, 1, CONTINUATION, END_HEADERS, 0, 0, 0, 3, b'r'];
+        let headers = [headers, rest].concat();
+        let frames: [&[u8]; 5] = [
+            &[b'P'; PREFACE_BYTES],
+            &update,
+            &headers,
+            &end_of(3),
+            &update,
+        ];
         let sent = frames.concat();
         let mut ends = vec![PREFACE_BYTES];
         for frame in &frames[1..] {

@@ -1,31 +1,36 @@
 //! Bodies that sinks take, and the frames that the HTTP library gets.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, stream};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+use kubefan_core::body;
+use kubefan_core::body::{Body, empty, full};
+use kubefan_core::upstream::{Client, Error};
 use parking_lot::Mutex;
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::filtered_io::FilteredIo;
 use super::received_frames::ReceivedFrames;
 use super::streams::{BodySink, Streams, Windows};
-use super::{HttpVersion, SinkableBody};
-use crate::body;
-use crate::body::{Body, empty, full};
-use crate::upstream::tests::support::{TestServer, in_time};
-use crate::upstream::{Client, Error};
+use super::{SinkableBody, open};
+use crate::load::test_server;
+use crate::load::test_server::{endless, in_time};
 
 /// Smaller than the body of `/long`, so that both windows must be opened again.
 const WINDOW: u32 = 1 << 16;
-const HTTP2: HttpVersion = HttpVersion::Http2 {
-    stream_window: WINDOW,
-    connection_window: 8 * WINDOW,
+const WINDOWS: Windows = Windows {
+    stream: WINDOW,
+    connection: 8 * WINDOW,
 };
 const LINES: u32 = 20_000;
 
@@ -55,25 +60,20 @@ fn lines() -> Body {
     body::boxed(StreamBody::new(stream::iter(frames)))
 }
 
-/// Returns a body of one line, which never ends.
-fn endless() -> Body {
-    let first = stream::iter([Ok::<_, Infallible>(Frame::data(line(0)))]);
-    body::boxed(StreamBody::new(first.chain(stream::pending())))
+fn answer(request: &Request<Incoming>) -> Response<Body> {
+    match request.uri().path() {
+        "/long" => Response::new(lines()),
+        "/endless" => Response::new(endless(line(0))),
+        _ => {
+            let mut missing = Response::new(full("no such thing"));
+            *missing.status_mut() = StatusCode::NOT_FOUND;
+            missing
+        }
+    }
 }
 
-async fn server() -> TestServer {
-    TestServer::tls(|request| async move {
-        match request.uri().path() {
-            "/long" => Response::new(lines()),
-            "/endless" => Response::new(endless()),
-            _ => {
-                let mut missing = Response::new(full("no such thing"));
-                *missing.status_mut() = StatusCode::NOT_FOUND;
-                missing
-            }
-        }
-    })
-    .await
+fn client() -> Client {
+    test_server::client(answer, &Arc::default())
 }
 
 fn get(path: &str) -> Request<Body> {
@@ -90,8 +90,8 @@ fn keep(response: &mut Response<Body>) -> Kept {
 
 #[tokio::test]
 async fn sinks_get_whole_bodies_and_the_library_reads_all_others() {
-    let client: Client = server().await.client().await;
-    let connection = client.open_connection(HTTP2).await.expect("a connection");
+    let client = client();
+    let connection = open(&client, WINDOWS).await.expect("a connection");
     let long = || client.request_over(&connection, get("/long"));
     let all: Vec<u8> = (0..LINES).flat_map(line).collect();
     in_time(async {
@@ -121,8 +121,8 @@ async fn sinks_get_whole_bodies_and_the_library_reads_all_others() {
 
 #[tokio::test]
 async fn an_aborted_connection_fails_its_bodies() {
-    let client = server().await.client().await;
-    let connection = client.open_connection(HTTP2).await.expect("a connection");
+    let client = client();
+    let connection = open(&client, WINDOWS).await.expect("a connection");
     let answer = client.request_over(&connection, get("/endless")).await;
     let mut response = answer.expect("an answer");
     let kept = keep(&mut response);
@@ -135,6 +135,28 @@ async fn an_aborted_connection_fails_its_bodies() {
     assert!(line(0).starts_with(&kept.bytes()));
     let refused = client.request_over(&connection, get("/endless")).await;
     assert!(refused.is_err());
+}
+
+#[tokio::test]
+async fn a_connection_is_closed_to_requests_when_the_server_has_announced_its_end() {
+    let drain = Arc::new(Notify::new());
+    let client = test_server::client(answer, &drain);
+    let connection = open(&client, WINDOWS).await.expect("a connection");
+    let endless = || client.request_over(&connection, get("/endless"));
+    let mut body = endless().await.expect("an answer").into_body();
+    let first = in_time(body.frame()).await.expect("a frame");
+    assert_eq!(first.expect("no error").into_data().ok(), Some(line(0)));
+    assert!(!connection.is_closed());
+    drain.notify_one();
+    let closed = async {
+        while !connection.is_closed() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(closed).await;
+    assert!(endless().await.is_err());
+    // The connection lasts as long as its stream.
+    assert!(body.frame().now_or_never().is_none());
 }
 
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
@@ -213,13 +235,135 @@ fn frames_reach_their_receivers_however_they_are_divided() {
 }
 
 /// Returns by how many bytes each stream's window was opened; stream 0 is the connection.
-fn opened(updates: &[u8]) -> std::collections::HashMap<u8, u8> {
-    let mut opened = std::collections::HashMap::new();
+fn opened(updates: &[u8]) -> HashMap<u8, u8> {
+    let mut opened = HashMap::new();
     for update in updates.chunks(13) {
         assert_eq!(update[..5], [0, 0, 4, 8, 0]);
         *opened.entry(update[8]).or_default() += update[12];
     }
     opened
+}
+
+/// The kinds of frames.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const CONTINUATION: u8 = 9;
+/// The flags of frames.
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// Returns what the library gets of these frames.
+fn passed(received: &[Vec<u8>], streams: &mut Streams) -> Vec<u8> {
+    let mut frames = ReceivedFrames::default();
+    frames.receive(&received.concat(), streams, Instant::now());
+    read_passed(streams)
+}
+
+#[test]
+fn nothing_overtakes_the_data_of_an_undecided_stream() {
+    let head = frame(HEADERS, END_HEADERS, 1, b"\x88");
+    let data = frame(DATA, 0, 1, b"data");
+    let ends = [
+        frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]),
+        frame(HEADERS, END_STREAM | END_HEADERS, 1, b"trailers"),
+    ];
+    for end in ends {
+        let mut streams = Streams::new(WINDOWS);
+        streams.open(1);
+        let received = [head.clone(), data.clone(), end];
+        assert_eq!(passed(&received, &mut streams), received.concat());
+        // The library has the body, so a sink gets nothing of it.
+        let late = Kept::default();
+        streams.give_to_sink(1, Box::new(late.clone()));
+        assert_eq!(passed(std::slice::from_ref(&data), &mut streams), data);
+        assert_eq!(late.bytes(), b"");
+    }
+    // Without data, a sink may still take the body.
+    let mut streams = Streams::new(WINDOWS);
+    streams.open(1);
+    passed(&[head], &mut streams);
+    let kept = Kept::default();
+    streams.give_to_sink(1, Box::new(kept.clone()));
+    assert_eq!(passed(&[data], &mut streams), b"");
+    assert_eq!(kept.bytes(), b"data");
+}
+
+#[tokio::test]
+async fn the_library_gets_kept_data_before_the_end_of_the_connection() {
+    let received = [
+        frame(HEADERS, END_HEADERS, 1, b"\x88"),
+        frame(DATA, 0, 1, b"data"),
+    ];
+    let (near, mut far) = tokio::io::duplex(1 << 10);
+    let streams = Arc::new(Mutex::new(Streams::new(WINDOWS)));
+    streams.lock().open(1);
+    let mut io = FilteredIo::new(near, streams);
+    far.write_all(&received.concat()).await.expect("no error");
+    drop(far);
+    let mut read = Vec::new();
+    in_time(io.read_to_end(&mut read)).await.expect("an end");
+    assert_eq!(read, received.concat());
+}
+
+#[test]
+fn no_frame_divides_headers_that_are_received() {
+    let (begin, rest) = (
+        frame(HEADERS, 0, 1, b"begin"),
+        frame(CONTINUATION, 0, 1, b"more"),
+    );
+    let end = frame(CONTINUATION, END_HEADERS, 1, b"end");
+    let kept = [
+        frame(DATA, 0, 3, b"read"),
+        frame(DATA, 0, 5, b"closed"),
+        frame(DATA, END_STREAM, 7, b""),
+    ];
+    let mut streams = Streams::new(WINDOWS);
+    for stream in [1, 3, 5, 7] {
+        streams.open(stream);
+    }
+    assert_eq!(passed(&kept, &mut streams), b"");
+    let received = [begin, rest];
+    assert_eq!(passed(&received, &mut streams), received.concat());
+    streams.give_to_library(3);
+    streams.close(5);
+    streams.give_to_sink(7, Box::new(Kept::default()));
+    assert_eq!(read_passed(&mut streams), b"");
+    let expected = [end.clone(), kept.concat()].concat();
+    assert_eq!(passed(&[end], &mut streams), expected);
+}
+
+#[tokio::test]
+async fn no_frame_divides_headers_that_are_sent() {
+    let (near, mut far) = tokio::io::duplex(1 << 10);
+    let streams = Arc::new(Mutex::new(Streams::new(Windows {
+        stream: 8,
+        connection: 8,
+    })));
+    streams.lock().open(1);
+    streams.lock().give_to_sink(1, Box::new(Kept::default()));
+    let mut io = FilteredIo::new(near, streams);
+    let parts = [
+        vec![b'P'; 24],
+        frame(HEADERS, END_STREAM, 3, b"begin"),
+        frame(CONTINUATION, END_HEADERS, 3, b"end"),
+    ];
+    io.write_all(&parts[..2].concat()).await.expect("no error");
+    // The windows of the stream and of the connection are to be opened again.
+    let data = frame(DATA, 0, 1, b"12345678");
+    far.write_all(&data).await.expect("no error");
+    let mut space = [0; 16];
+    assert!(io.read(&mut space).now_or_never().is_none());
+    io.flush().await.expect("no error");
+    io.write_all(&parts[2]).await.expect("no error");
+    io.flush().await.expect("no error");
+    drop(io);
+    let mut sent = Vec::new();
+    in_time(far.read_to_end(&mut sent)).await.expect("an end");
+    let updates = sent
+        .strip_prefix(&*parts.concat())
+        .expect("all headers first");
+    assert_eq!(opened(updates), HashMap::from([(0, 8), (1, 8)]));
 }
 
 #[test]
