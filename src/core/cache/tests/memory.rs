@@ -8,7 +8,7 @@ use tokio::time::advance;
 
 use crate::api::{EventType, Object, ObjectValues, ResourceVersion};
 use crate::cache::tests::support::{config, key};
-use crate::cache::{Config, Reader, cache};
+use crate::cache::{Config, Reader, Writer, cache};
 
 /// Body size that exactly fills an allocation, so a copy takes less memory than its frame.
 const FULL: usize = 2048;
@@ -100,6 +100,57 @@ fn a_body_is_copied_after_as_many_more_evictions_as_the_log_has_events() {
         assert_eq!(is_in(&rare, first), is_framed, "{version}");
         assert_eq!(rare.resource_version.0, 11);
     }
+}
+
+/// Applies a change of each of the objects from 0 to `count`, and returns their frames.
+fn change_all(writer: &mut Writer, count: u64, version: u64) -> Vec<Bytes> {
+    let change = |index: u64| {
+        let (object, frame) = framed(&format!("{index:05}"), version + index, FULL);
+        let applied = writer.apply(EventType::Modified, object, Some(frame.clone()));
+        applied.unwrap();
+        frame
+    };
+    (0..count).map(change).collect()
+}
+
+/// How many of the objects from 0 are slices of their frames.
+fn count_framed(reader: &Reader, frames: &[Bytes]) -> usize {
+    let is_framed = |(index, frame): &(usize, &Bytes)| {
+        let object = stored(reader, &format!("{index:05}"));
+        is_in(&object, frame)
+    };
+    frames.iter().enumerate().filter(is_framed).count()
+}
+
+#[test]
+fn a_bookmark_copies_the_bodies_of_many_objects() {
+    for (count, left) in [(200, 0), (1_100, 76)] {
+        let (mut writer, reader) = cache(Config {
+            retention_bytes: Some(usize::MAX),
+            ..config()
+        });
+        let relist = writer.relist();
+        writer.replace(relist, ResourceVersion(10));
+        let frames = change_all(&mut writer, count, 11);
+        assert_eq!(count_framed(&reader, &frames), frames.len());
+        writer.forget_history();
+        writer.bookmark(ResourceVersion(5_000)).unwrap();
+        assert_eq!(count_framed(&reader, &frames), left);
+        writer.bookmark(ResourceVersion(5_001)).unwrap();
+        assert_eq!(count_framed(&reader, &frames), 0);
+    }
+}
+
+/// Such an object needs no copy, and a weak reference would keep its allocation.
+#[test]
+fn no_replaced_object_waits_for_a_copy() {
+    let (mut writer, _reader) = cache(config());
+    let relist = writer.relist();
+    writer.replace(relist, ResourceVersion(10));
+    change_all(&mut writer, 100, 11);
+    change_all(&mut writer, 100, 1_011);
+    writer.forget_history();
+    assert_eq!(writer.frame_backed_objects(), 100);
 }
 
 #[test]

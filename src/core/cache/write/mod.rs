@@ -6,6 +6,7 @@
 
 mod difference;
 mod frame_backed_objects;
+mod housekeeping;
 mod open_version;
 mod pace;
 mod publish;

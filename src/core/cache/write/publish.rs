@@ -46,12 +46,20 @@ impl Writer {
         let groups = self.shared.interest.lock();
         self.to_wake.extend(groups.groups().cloned());
         drop(groups);
-        self.wake();
+        self.wake_streams();
     }
 
     /// Wakes the readers that wait for a version, and the streams that need the changes that were
-    /// applied since the last wake.
+    /// applied since the last wake. Then drops what exceeds the limits of [`Config`].
+    ///
+    /// [`Config`]: crate::cache::Config
     pub fn wake(&mut self) {
+        self.wake_streams();
+        self.housekeep();
+    }
+
+    /// Does what [`Writer::wake`] does, without the housekeeping.
+    pub(super) fn wake_streams(&mut self) {
         self.shared.wakes.notify(&mut self.wakers);
         for group in self.to_wake.drain(..) {
             group.wake(&mut self.wakers);

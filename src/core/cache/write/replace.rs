@@ -18,10 +18,11 @@ use crate::cache::objects::{Content, Store};
 use crate::cache::stats::EpochCause;
 use crate::cache::update::Update;
 use crate::cache::write::difference::ReplaceOutcome;
+use crate::cache::write::housekeeping::EVICTED_AT_ONCE;
 use crate::cache::write::open_version::OpenVersion;
 use crate::cache::write::pace::{CHECKED, CHECKED_AT_ONCE, COMPARED, EVICTED, Pace};
 use crate::cache::write::relist::Relist;
-use crate::cache::write::writer::{Appended, EVICTED_AT_ONCE, Writer};
+use crate::cache::write::writer::{Appended, Writer};
 use crate::concurrency::drop_elsewhere;
 use crate::mutation;
 use crate::mutation::Mutation;
@@ -148,7 +149,7 @@ impl Writer {
         self.deliver(self.held_back(), pace).await;
         loop {
             let slice = self.evict_slice(retention, now, pace.at_once(EVICTED_AT_ONCE));
-            self.frame_backed.extend(&slice.events);
+            self.add_frame_backed(&slice.events);
             let work = EVICTED * slice.events.len() + CHECKED * slice.queues;
             pace.spend(work).await;
             if !slice.has_more_events && !slice.has_more_groups {
@@ -169,7 +170,7 @@ impl Writer {
     async fn deliver(&mut self, keep: usize, pace: &mut Pace) {
         while self.unpublished.len() > keep {
             let checked = self.publish_slice(keep, pace.at_once(CHECKED_AT_ONCE));
-            self.wake();
+            self.wake_streams();
             pace.spend(CHECKED * checked).await;
         }
         if std::mem::take(&mut self.owes_wakes) {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::api::{EventType, Object, ResourceVersion};
 use crate::cache::config::Config;
-use crate::cache::groups::{DROPPED_AT_ONCE, Group};
+use crate::cache::groups::Group;
 use crate::cache::log::{Event, NewEntries, Retention};
 use crate::cache::objects::{Content, Store};
 use crate::cache::reader::Reader;
@@ -22,8 +22,6 @@ use crate::cache::write::open_version::OpenVersion;
 use crate::cache::write::pace::CHECKED_AT_ONCE;
 use crate::cache::write::relist::Relist;
 use crate::concurrency::drop_elsewhere;
-use crate::mutation;
-use crate::mutation::Mutation;
 
 /// Write access to a cache. A cache has exactly one writer. Dropping the writer closes the cache
 /// and ends all watches cleanly.
@@ -44,11 +42,13 @@ pub struct Writer {
     pub(super) frame_backed: FrameBackedQueue,
     /// The changes of the newest version, if more of them may come.
     pub(super) open: OpenVersion,
+    /// What is left to do after the next wake.
+    pub(super) housekeeping: Option<Housekeeping>,
     /// The number of changes since the last eviction, and its time.
-    unevicted: usize,
-    evicted_at: Instant,
+    pub(super) unevicted: usize,
+    pub(super) evicted_at: Instant,
     /// True if the last eviction has left groups that were idle for too long.
-    has_more_idle: bool,
+    pub(super) has_more_idle: bool,
     #[cfg(test)]
     pub(in crate::cache) held_back: usize,
 }
@@ -64,19 +64,9 @@ pub struct WentBack {
     pub received: ResourceVersion,
 }
 
-/// Aged events are evicted after this number of changes, or after a part of the retention age,
-/// whichever comes first. So most changes do not take the locks that an eviction needs.
-const EVICTED_TOGETHER: usize = 32;
-/// How many of these parts the retention age has.
-const EVICTIONS_PER_AGE: u32 = 64;
-/// Number of events that one critical section evicts. It limits the pause of readers.
-pub(super) const EVICTED_AT_ONCE: usize = 64;
-/// A bookmark drops idle groups in at most this number of critical sections, which
-/// take some milliseconds together. On a quiet resource only bookmarks arrive, and
-/// this work delays no client.
-const IDLE_SLICES_OF_BOOKMARK: usize = 16;
-/// Number of stored objects that one critical section replaces.
-const DETACHED_IN_ONE_SECTION: usize = 8;
+/// Without a wake, housekeeping is done when so many changes have come since the last eviction. A
+/// reflector wakes earlier; this is for other callers of [`Writer::apply_without_wake`].
+const MAX_UNEVICTED: usize = 64;
 /// A writer that is dropped queues the events of an interrupted relist in at most this number of
 /// critical sections, which take some milliseconds together.
 const SLICES_AT_DROP: usize = 64;
@@ -90,14 +80,16 @@ pub(super) struct Appended {
     pub(super) before: Option<Arc<Store>>,
 }
 
-/// What one critical section has evicted.
-pub(super) struct Evicted {
-    pub(super) events: Vec<Arc<Event>>,
-    /// The number of queue entries that were visited: a group counts once for each event that left
-    /// its queue.
-    pub(super) queues: usize,
-    pub(super) has_more_events: bool,
-    pub(super) has_more_groups: bool,
+/// What the newest change has left to do after its wake. That includes what is left of the changes
+/// before it.
+pub(super) struct Housekeeping {
+    pub(super) retention: Retention,
+    pub(super) exceeds_bytes: bool,
+    /// False if nothing was appended to the log, as at a bookmark.
+    pub(super) is_change: bool,
+    pub(super) applied_at: Instant,
+    /// The store before, if it was replaced. Freeing it may take long.
+    pub(super) before: Option<Arc<Store>>,
 }
 
 // === impl Writer ===
@@ -117,6 +109,7 @@ impl Writer {
             owes_wakes: false,
             frame_backed: FrameBackedQueue::default(),
             open: OpenVersion::default(),
+            housekeeping: None,
             unevicted: 0,
             evicted_at: Instant::now(),
             has_more_idle: false,
@@ -144,7 +137,8 @@ impl Writer {
     }
 
     /// Applies a change like [`Writer::apply`], but leaves the wake to [`Writer::wake`], which the
-    /// caller calls soon. So the streams are woken once for changes that have arrived together.
+    /// caller calls soon. So the streams are woken once for changes that have arrived together, and
+    /// do not wait while old events are dropped.
     ///
     /// # Errors
     ///
@@ -249,7 +243,7 @@ impl Writer {
             (evicted, std::mem::take(&mut *self.shared.pins.lock()))
         };
         self.wake();
-        self.frame_backed.extend(&evicted);
+        self.add_frame_backed(&evicted);
         drop((evicted, pins));
     }
 
@@ -293,6 +287,7 @@ impl Writer {
         self.publish(0);
         self.owes_wakes = false;
         self.open = OpenVersion::default();
+        self.frame_backed = FrameBackedQueue::default();
         let start = content.as_ref().map(|content| content.applied);
         let log = new_log(&self.shared.config, start.unwrap_or_default());
         let dropped = {
@@ -329,9 +324,12 @@ impl Writer {
     }
 
     /// Applies `update` to store and log in one critical section. Then queues each event in the
-    /// groups that need it, and wakes their streams if `wakes`. Guarded by
-    /// `i1_the_log_tip_is_the_store_version` and `i1_the_wake_up_comes_after_both`.
+    /// groups that need it. If `wakes`, wakes their streams, and then does the housekeeping.
+    ///
+    /// Guarded by `i1_the_log_tip_is_the_store_version` and `i1_the_wake_up_comes_after_both`.
     fn commit(&mut self, update: Update, wakes: bool) {
+        // Otherwise the append would find parts of the store shared, and copy them.
+        self.housekeeping = None;
         self.publish(0);
         if std::mem::take(&mut self.owes_wakes) {
             self.wake_all();
@@ -339,11 +337,6 @@ impl Writer {
         let now = Instant::now();
         let opens_hole = update.hole_after.is_some();
         let is_change = !update.events.is_empty();
-        let idle_slices = if is_change {
-            1
-        } else {
-            IDLE_SLICES_OF_BOOKMARK
-        };
         let mut entries = self.new_entries(update.events.len());
         update.events.iter().for_each(|event| entries.push(event));
         let appended = self.append(update, entries, now);
@@ -356,28 +349,19 @@ impl Writer {
             // inside the hole, it must expire.
             self.wake_all();
         }
+        self.unevicted += 1;
+        self.housekeeping = Some(Housekeeping {
+            retention: appended.retention,
+            exceeds_bytes: appended.exceeds_bytes,
+            is_change,
+            applied_at: now,
+            before: appended.before,
+        });
         if wakes {
             self.wake();
+        } else if self.unevicted >= MAX_UNEVICTED {
+            self.housekeep();
         }
-        let retention = appended.retention;
-        self.unevicted += 1;
-        let is_due = self.has_more_idle || self.is_eviction_due(retention, now);
-        if !is_change || appended.exceeds_bytes || is_due {
-            self.unevicted = 0;
-            self.evicted_at = now;
-            let evicted = self.evict(retention, now, idle_slices);
-            self.frame_backed.extend(&evicted);
-        }
-        self.detach_bodies(is_change);
-        let unpinned = self.shared.evict_pins(retention, now);
-        // Freeing this memory may take long, so do it after unlocking and waking.
-        drop((appended.before, unpinned));
-    }
-
-    /// Returns true if enough changes or time have passed since the last eviction.
-    fn is_eviction_due(&self, retention: Retention, now: Instant) -> bool {
-        let interval = retention.age / EVICTIONS_PER_AGE;
-        self.unevicted >= EVICTED_TOGETHER || now.duration_since(self.evicted_at) >= interval
     }
 
     /// Returns an empty collection with room for `capacity` events of an update.
@@ -434,90 +418,6 @@ impl Writer {
         }
     }
 
-    /// Copies the bodies of the next objects that still hold an evicted frame, so that the frame
-    /// can be freed. No reader sees a difference.
-    ///
-    /// With `waits`, the last objects are left for later, as many as the log has events: objects
-    /// that change often are replaced by then, and need no copy.
-    pub(super) fn detach_bodies(&mut self, waits: bool) {
-        if self.frame_backed.is_empty() || mutation::is_active(Mutation::FramesKept) {
-            return;
-        }
-        let detached = {
-            let state = self.shared.state.read();
-            let Some(content) = &state.content else {
-                return;
-            };
-            let left = if waits { state.log.len() } else { 0 };
-            self.frame_backed.detach_bodies(&content.store, left)
-        };
-        // Only this writer changes the objects, so they are still stored.
-        for slice in detached.chunks(DETACHED_IN_ONE_SECTION) {
-            // The replaced objects are freed after the lock is released.
-            let mut replaced = Vec::with_capacity(slice.len());
-            let mut state = self.shared.state.write();
-            let Some(content) = &mut state.content else {
-                return;
-            };
-            let store = Arc::make_mut(&mut content.store);
-            for object in slice {
-                replaced.extend(store.replace(Arc::clone(object)));
-            }
-            let bytes: usize = replaced.iter().map(|object| object.size()).sum();
-            let counter = &self.shared.replaced_bytes;
-            counter.fetch_add(bytes as u64, Ordering::Relaxed);
-        }
-    }
-
-    /// Drops what exceeds `retention` from the log, then from the groups' queues, a few events per
-    /// critical section. Returns the dropped events. Groups that were idle for too long are dropped
-    /// in up to `idle_slices` critical sections; if there are more, the next change drops some of
-    /// them.
-    fn evict(
-        &mut self,
-        retention: Retention,
-        now: Instant,
-        mut idle_slices: usize,
-    ) -> Vec<Arc<Event>> {
-        let mut evicted = Vec::new();
-        loop {
-            let slice = self.evict_slice(retention, now, EVICTED_AT_ONCE);
-            evicted.extend(slice.events);
-            idle_slices = idle_slices.saturating_sub(1);
-            let is_done = !slice.has_more_groups || idle_slices == 0;
-            if is_done && !slice.has_more_events {
-                self.has_more_idle = slice.has_more_groups;
-                return evicted;
-            }
-        }
-    }
-
-    /// Drops up to `at_once` events and some idle groups, in one critical section each.
-    pub(super) fn evict_slice(
-        &mut self,
-        retention: Retention,
-        now: Instant,
-        at_once: usize,
-    ) -> Evicted {
-        let (events, first) = {
-            let mut state = self.shared.state.write();
-            let applied = state.applied().unwrap_or_default();
-            let events = state.log.evict(retention, now, at_once, applied);
-            (events, state.log.first())
-        };
-        let ((queues, has_more), idle) = {
-            let mut interest = self.shared.interest.lock();
-            let evicted = interest.evict(first, CHECKED_AT_ONCE);
-            (evicted, interest.remove_idle(now))
-        };
-        Evicted {
-            has_more_events: has_more || events.len() == at_once,
-            has_more_groups: idle.len() == DROPPED_AT_ONCE,
-            queues,
-            events,
-        }
-    }
-
     /// Returns the number of events that the next change leaves out of the groups' queues. Tests
     /// set it, to let readers run between the append and the end of [`Writer::publish`].
     pub(super) fn held_back(&self) -> usize {
@@ -549,7 +449,7 @@ impl Drop for Writer {
             self.shared.count_replaced(content.as_ref());
             (content, std::mem::take(&mut *self.shared.pins.lock()))
         };
-        self.wake();
+        self.wake_streams();
         self.shared.end_wakes.notify(&mut self.wakers);
         drop(dropped);
     }

@@ -201,7 +201,7 @@ fn odd_before(mut bits: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
-    use proptest::prelude::{Just, Strategy, any};
+    use proptest::prelude::{Just, ProptestConfig, Strategy, any};
     use proptest::{prop_assert_eq, prop_oneof, proptest};
 
     use super::*;
@@ -220,6 +220,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
         #[test]
         fn blocks_and_bytes_give_one_end(
             before in vec(any::<u8>(), 0..70),
@@ -229,7 +231,9 @@ mod tests {
             let found = container_end(&text, before.len());
             prop_assert_eq!(found, container_end_by_bytes(&text, before.len()));
         }
+    }
 
+    proptest! {
         #[test]
         fn a_container_with_strings_ends_at_its_bracket(
             strings in vec("[ -~\n]{0,80}", 0..12),

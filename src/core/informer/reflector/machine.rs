@@ -35,9 +35,12 @@ use crate::upstream::{ListCall, ListerWatcher, ResumePoint, WatchCall, WatchLive
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
 /// Budget units of an object of a list: the reflector yields after 1,024 of them.
 const UNITS_PER_OBJECT: usize = CoopBudget::UNITS / 1024;
-/// The most changes that are applied before the streams are woken for all of them, a fraction of a
-/// millisecond of work.
+/// Budget units of a change of the watch: the reflector yields after 128 of them.
+const UNITS_PER_CHANGE: usize = CoopBudget::UNITS / 128;
+/// The most changes that are applied before the streams are woken for all of them.
 const CHANGES_PER_WAKE: usize = 32;
+/// The longest time between the first and the last of these changes, unless one takes longer.
+const MAX_WAKE_DELAY: Duration = Duration::from_millis(1);
 
 /// The state of a reflector. `E` is the type of an upstream watch's stream.
 pub(super) enum State<E> {
@@ -290,9 +293,10 @@ impl<L: ListerWatcher> Machine<L> {
         relists: &mut RelistRequests,
     ) -> Flow<L> {
         let mut unwoken = 0;
+        let mut first_unwoken = session.last_frame();
         loop {
-            let is_wake_due = unwoken >= CHANGES_PER_WAKE || relists.is_requested();
-            let received = if is_wake_due {
+            let delay = session.last_frame().duration_since(first_unwoken);
+            let received = if is_wake_due(unwoken, delay) || relists.is_requested() {
                 None
             } else {
                 session.received().await
@@ -301,6 +305,10 @@ impl<L: ListerWatcher> Machine<L> {
                 event
             } else {
                 self.writer.wake();
+                // Here no stream waits for a wake, so other tasks may run. If frames are there
+                // already, nothing else lets them.
+                self.budget.charge(unwoken * UNITS_PER_CHANGE);
+                self.budget.proceed().await;
                 unwoken = 0;
                 tokio::select! {
                     biased;
@@ -308,6 +316,9 @@ impl<L: ListerWatcher> Machine<L> {
                     event = session.next(self.config.silence_limit, self.liveness()) => event,
                 }
             };
+            if unwoken == 0 {
+                first_unwoken = session.last_frame();
+            }
             unwoken += 1;
             if let Err(error) = event.and_then(|event| self.apply(event)) {
                 self.writer.wake();
@@ -416,6 +427,12 @@ impl<L: ListerWatcher> Machine<L> {
             relist: self.writer.relist(),
         }
     }
+}
+
+/// Returns true if the streams must be woken before another change is applied. The first of the
+/// `unwoken` changes came `delay` before the last one.
+pub(super) fn is_wake_due(unwoken: usize, delay: Duration) -> bool {
+    unwoken >= CHANGES_PER_WAKE || delay >= MAX_WAKE_DELAY
 }
 
 /// Returns the result of `call`, or [`Error::NoAnswer`] after `limit`.

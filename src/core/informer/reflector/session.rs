@@ -121,6 +121,11 @@ where
         self.outcome.frames += u64::from(!matches!(event, WatchEvent::Error(_)));
     }
 
+    /// Returns when the last frame was received.
+    pub(super) fn last_frame(&self) -> Instant {
+        self.last_frame
+    }
+
     /// Turns a watch-list into a plain watch at the end of its initial events: clears the counts
     /// and restarts the time that [`WatchOutcome::reached_useful_time`] measures.
     pub(super) fn begin_following(&mut self) {

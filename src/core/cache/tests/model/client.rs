@@ -2,11 +2,11 @@
 //! with etcd.
 
 use std::sync::Arc;
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 use crate::api::{EventType, Object, ObjectKey, ResourceVersion, Selection};
 use crate::cache::tests::model::etcd::{Etcd, View};
-use crate::cache::tests::support::poll;
 use crate::cache::{WatchItem, WatchStream};
 
 pub(super) type CheckResult = Result<(), String>;
@@ -33,6 +33,18 @@ pub(super) struct Client {
     pub(super) start: ResourceVersion,
     /// The cache's version when the client last had all changes of its current stream.
     caught_up: Option<ResourceVersion>,
+    /// Set while the stream waits for a wake.
+    waits: Option<Arc<Woken>>,
+}
+
+/// A waker that records whether it was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 // === impl Client ===
@@ -47,11 +59,40 @@ impl Client {
             seen: ResourceVersion::ZERO,
             start: ResourceVersion::ZERO,
             caught_up: None,
+            waits: None,
+        }
+    }
+
+    /// Polls the stream, if there is one.
+    fn poll(&mut self) -> Option<Poll<Option<WatchItem>>> {
+        let stream = self.stream.as_mut()?;
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let polled = stream.poll_next(&mut Context::from_waker(&waker));
+        self.waits = polled.is_pending().then_some(woken);
+        Some(polled)
+    }
+
+    /// Checks that the stream has nothing to deliver if it waits and was not woken.
+    pub(super) fn check_wake(&mut self, etcd: &Etcd) -> CheckResult {
+        let is_unwoken = |woken: &Arc<Woken>| !woken.0.load(Ordering::Relaxed);
+        if !self.waits.as_ref().is_some_and(is_unwoken) {
+            return Ok(());
+        }
+        match self.poll() {
+            Some(Poll::Ready(Some(WatchItem::Expired(_)))) => {
+                self.check_expiry(etcd)?;
+                self.forget();
+                Ok(())
+            }
+            Some(Poll::Ready(item)) => Err(format!("a stream was not woken for {item:?}")),
+            Some(Poll::Pending) | None => Ok(()),
         }
     }
 
     pub(super) fn forget(&mut self) {
         self.stream = None;
+        self.waits = None;
         self.caught_up = None;
         self.view = None;
         self.initial_objects.clear();
@@ -59,16 +100,17 @@ impl Client {
 
     pub(super) fn cut(&mut self) {
         self.stream = None;
+        self.waits = None;
         self.caught_up = None;
         self.initial_objects.clear();
     }
 
     /// Takes one item and applies it to the view. Returns false if there is none.
     pub(super) fn step(&mut self, etcd: &Etcd) -> Result<bool, String> {
-        let Some(stream) = &mut self.stream else {
+        let Some(polled) = self.poll() else {
             return Ok(false);
         };
-        match poll(stream) {
+        match polled {
             Poll::Pending => return Ok(false),
             Poll::Ready(None) => return Err("a stream ended although the cache is open".into()),
             Poll::Ready(Some(WatchItem::Expired(_))) => {
@@ -173,8 +215,8 @@ impl Client {
 
     /// Reads the rest of a watch of an earlier epoch, and checks that it expires.
     pub(super) fn end_expired(&mut self) -> CheckResult {
-        while let Some(stream) = &mut self.stream {
-            match poll(stream) {
+        while let Some(polled) = self.poll() {
+            match polled {
                 Poll::Ready(Some(WatchItem::Expired(_))) => self.forget(),
                 Poll::Ready(Some(_)) => {}
                 other => return Err(format!("an old watch was left open: {other:?}")),

@@ -194,7 +194,7 @@ impl Observers {
     }
 
     /// Checks that the cache keeps no frame of an event that the log has dropped. The writer copies
-    /// the bodies at the next bookmark at the latest.
+    /// the bodies of so few objects at the next bookmark at the latest.
     pub(super) fn check_frames(&self, reader: &Reader) -> CheckResult {
         let start = reader.log_start();
         let snapshot = reader.snapshot().ok_or("not ready")?;

@@ -28,9 +28,12 @@ pub(super) enum Op {
     },
     /// An object of another resource changes, which only increases the revision.
     Tick,
+    /// Changes are applied, without a wake.
     Feed {
         events: usize,
     },
+    /// The streams are woken for the changes that were applied since the last wake.
+    Wake,
     /// Applies changes like `Feed`, but loses a deletion if the next change recreates the object.
     FeedLossy {
         events: usize,
@@ -124,6 +127,7 @@ pub(super) fn operations() -> impl Strategy<Value = Vec<Op>> {
         1 => select(vec!["a", "b"]).prop_map(|namespace| Op::Purge { namespace }),
         1 => Just(Op::Tick),
         3 => (1..6usize).prop_map(|events| Op::Feed { events }),
+        4 => Just(Op::Wake),
         1 => (1..6usize).prop_map(|events| Op::FeedLossy { events }),
         1 => (0..KEYS.len()).prop_map(|key| Op::Repeat { key }),
         1 => Just(Op::UpstreamBookmark),

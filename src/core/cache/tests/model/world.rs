@@ -129,6 +129,7 @@ impl World {
         }
         self.writer.hold_back(0);
         self.feed(usize::MAX, false)?;
+        self.wake()?;
         self.serve_all()?;
         // A bookmark drops the events that are too old.
         self.step(Op::UpstreamBookmark)?;
@@ -170,6 +171,7 @@ impl World {
             Op::Tick => self.etcd.commit(Vec::new()),
             Op::Feed { events } => self.feed(events, false)?,
             Op::FeedLossy { events } => self.feed(events, true)?,
+            Op::Wake => self.wake()?,
             // The upstream watch is resumed, and repeats the changes of the open version.
             Op::Repeat { .. } if self.shares_versions => self.open_fed = 0,
             Op::Repeat { key } => {
@@ -248,6 +250,17 @@ impl World {
         Ok(())
     }
 
+    /// Wakes the streams, and checks that this was enough. After an interrupted relist, the next
+    /// change wakes the others.
+    fn wake(&mut self) -> CheckResult {
+        self.writer.wake();
+        if self.interruptions.is_some() {
+            return Ok(());
+        }
+        let mut clients = self.clients.iter_mut();
+        clients.try_for_each(|client| client.check_wake(&self.etcd))
+    }
+
     fn feed(&mut self, events: usize, is_lossy: bool) -> CheckResult {
         let applied = self.applied();
         let changes = self.etcd.changes_after(applied);
@@ -261,7 +274,9 @@ impl World {
             let (object, frame) = framed(&object);
             let version = object.resource_version;
             self.observers.received(version, frame.clone());
-            let applied = self.writer.apply(event_type, object, Some(frame));
+            let applied = self
+                .writer
+                .apply_without_wake(event_type, object, Some(frame));
             applied.map_err(|e| e.to_string())?;
             if self.shares_versions {
                 let fed = self.open_fed * usize::from(last == Some(version));
