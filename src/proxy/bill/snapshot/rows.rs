@@ -121,7 +121,7 @@ pub struct SlowRow {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Numbers {
-    /// Requests; of WATCHes, the watches that were opened.
+    /// Requests, refused ones included.
     pub requests: u64,
     /// Requests that a cache answered.
     pub hits: u64,
