@@ -108,8 +108,6 @@ pub struct SlowRow {
     pub resource: String,
     /// Events that its reader has not received.
     pub events: u64,
-    /// Bytes that its reader has not received, as far as they are known.
-    pub bytes: u64,
     /// Seconds for which the oldest of them has waited.
     pub waited_seconds: f64,
     /// Seconds for which the oldest of them will be retained, if that is known.
@@ -261,7 +259,6 @@ impl SlowRow {
             verb: slow.operation.verb,
             resource: slow.operation.group_resource(),
             events: behind.events,
-            bytes: behind.bytes,
             waited_seconds: behind.waited.as_secs_f64(),
             remaining_seconds: behind.remaining.map(|remaining| remaining.as_secs_f64()),
         }
