@@ -210,7 +210,7 @@ impl AdviceRow {
 impl ClientRow {
     pub(super) fn new(
         usage: &ClientUsage,
-        context: Context,
+        context: Context<'_>,
         number_of: &dyn Fn(&str) -> u64,
     ) -> Self {
         let mut operations: Vec<&OperationUsage> = usage.operations.iter().collect();
