@@ -5,8 +5,8 @@ use std::borrow::Cow;
 /// Returns `text` with escapes such as `\u{1b}` in place of the characters that a terminal would
 /// obey, that change how others look, or that can't be seen. Line breaks are such characters.
 ///
-/// Clients choose names of users, programs and objects, so these pass through this function, or
-/// through [`visible_json`], before they reach a log or a terminal.
+/// Clients choose names of users, programs and objects. The audit log, the access log,
+/// `kubefan why` and `kubefan top --json` show them with this function or with [`visible_json`].
 pub fn visible(text: &str) -> Cow<'_, str> {
     let escape = |shown: &mut String, c: char| shown.extend(c.escape_unicode());
     replaced(text, is_visible, escape)

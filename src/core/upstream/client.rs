@@ -226,7 +226,9 @@ impl Client {
     }
 
     /// Returns how many requests with the kubeconfig's credentials were answered with 401. A read that
-    /// was sent again with reloaded credentials counts only if these were refused, too.
+    /// was sent again with reloaded credentials counts only if these were refused, too. Answers of
+    /// pods, services and nodes through the API server's proxy do not count, nor those to
+    /// [`Client::request_over`].
     pub fn refused_credentials(&self) -> u64 {
         self.inner.refused_credentials.load(Ordering::Relaxed)
     }

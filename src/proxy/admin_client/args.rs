@@ -1,6 +1,5 @@
 //! The flags of the subcommands that ask a running kubefan.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -8,6 +7,7 @@ use http::Uri;
 use kubefan_core::upstream::{Client, ClientConfig, ConnectError, OtherServer};
 
 use crate::config::{Problem, Problems, address};
+use crate::net::is_loopback;
 
 /// Flags of the subcommands that ask a running kubefan.
 #[derive(Clone, Debug, Args)]
@@ -77,7 +77,7 @@ impl AdminArgs {
                 format!("{text:?} in --admin-url is not an https:// URL"),
             );
         }
-        if self.names_credentials() && !is_loopback(&url) {
+        if self.names_credentials() && !is_loopback(url.host().unwrap_or_default()) {
             let message = format!(
                 "{text:?} is plain HTTP to another machine, so others may read the credentials; \
                  use an https:// URL, or kubectl port-forward"
@@ -144,12 +144,6 @@ fn is_tls(url: &Uri) -> bool {
     url.scheme_str() == Some("https")
 }
 
-fn is_loopback(url: &Uri) -> bool {
-    let host = url.host().unwrap_or_default();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory, Parser};
@@ -177,6 +171,7 @@ mod tests {
             ("--admin-url HTTPS://kubefan.example:8002", None),
             ("--token-file t", None),
             ("--context c --admin-url http://localhost:1", None),
+            ("--context c --admin-url http://LOCALHOST:1", None),
             ("--context c --admin-url http://127.0.0.2:1", None),
             ("--kubeconfig k --admin-url http://[::1]:1", None),
             ("--admin-url http://kubefan.example:8002", None),

@@ -107,8 +107,8 @@ impl Files {
                 };
                 samples.gauge(
                     "kubefan_serving_certificate_expiration_timestamp_seconds",
-                    "End of the certificate that a listener serves, since 1970; of the first one \
-                     that ends in its chain.",
+                    "When the first certificate of the chain that a listener serves expires, in \
+                     seconds since 1970.",
                     &[("listener", *listener)],
                     end as f64,
                 );

@@ -96,7 +96,7 @@ impl Bill {
     /// `number_of` numbers users.
     pub fn advice(
         &self,
-        context: Context,
+        context: Context<'_>,
         number_of: &dyn Fn(&str) -> u64,
         now: Instant,
     ) -> Vec<AdviceRow> {

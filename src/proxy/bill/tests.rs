@@ -57,7 +57,6 @@ impl OpenAnswer for Stalled {
     fn behind(&self, _now: Instant) -> Option<Behind> {
         Some(Behind {
             events: 7,
-            bytes: 700,
             waited: self.0,
             remaining: None,
         })
@@ -228,7 +227,7 @@ fn a_snapshot_has_the_documented_fields() {
         row["slow"],
         json!({
             "answers": 1, "verb": "watch", "resource": "deployments.apps",
-            "events": 7, "bytes": 700, "waitedSeconds": 60.0,
+            "events": 7, "waitedSeconds": 60.0,
         })
     );
     assert_eq!(row["advice"][0]["kind"], "slowReader");

@@ -67,7 +67,6 @@ pub(crate) struct Slow {
     pub(crate) verb: String,
     pub(crate) resource: String,
     pub(crate) events: u64,
-    pub(crate) bytes: u64,
     pub(crate) waited_seconds: f64,
 }
 

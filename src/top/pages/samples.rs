@@ -81,7 +81,7 @@ pub(crate) fn reading() -> Reading {
                 "operations": [{"verb": "list", "group": "apps", "resource": "deployments",
                     "selector": "label", "open": 0, "minute": {"requests": 100, "hits": 29}}],
                 "slow": {"answers": 1, "verb": "watch", "resource": "pods", "events": 9,
-                    "bytes": 1_000, "waitedSeconds": 12.0},
+                    "waitedSeconds": 12.0},
                 "advice": [{"kind": "listLoop", "evidence": "it lists", "fix": "use a watch"}],
             },
             {

@@ -3,7 +3,7 @@
 use crate::text;
 
 /// What the keys do, for the screen of help.
-pub(super) const HELP: [&str; 20] = [
+pub(super) const HELP: [&str; 21] = [
     "1 2 3 4        caches, clients, requests, advice",
     "Tab, arrows    the next view, the one before",
     "up, down       select a row; PgUp, PgDn, Home, End move further",
@@ -19,7 +19,8 @@ pub(super) const HELP: [&str; 20] = [
     "           the client to read it, BEHIND events of its slowest watch, REQUESTS",
     "           those in progress",
     "requests   the last minute of each client; SAVED is an estimate of the CPU time",
-    "           that the API server was saved since the client is known",
+    "           that the API server was saved since the client is known; ERRORS are",
+    "           answers with 401, 403, 410 or 429, and those broken off",
     "advice     what clients do that costs much, and what to do about it",
     "",
     "Without the right to get /admin/v1/users, numbers are shown for users.",

@@ -104,13 +104,8 @@ fn details(client: &Client, user: &str) -> Details {
 }
 
 fn slow_reader(slow: &Slow) -> String {
-    let size = match slow.bytes {
-        // Not known.
-        0 => String::new(),
-        bytes => format!(", {}", text::bytes(bytes as f64)),
-    };
     format!(
-        "{} of {} waits for {} with {} events{size}; answers that are behind: {}",
+        "{} of {} waits for {} with {} events; answers that are behind: {}",
         slow.verb,
         slow.resource,
         text::age(slow.waited_seconds),

@@ -147,7 +147,7 @@ fn details_are_complete_and_harmless() {
                 "100 requests, 29 from caches, 71 forwarded",
                 "; 3 answers with 403",
                 "list deployments.apps by label",
-                "watch of pods waits for 12s with 9 events, 1000 B",
+                "watch of pods waits for 12s with 9 events",
                 "listLoop: it lists. use a watch.",
                 "900 seats, about 12s of CPU time",
             ],

@@ -4,7 +4,7 @@ use super::operation_rules::per_minute;
 use super::text::{duration, objects};
 use super::{Advice, AdviceKind};
 use crate::bill::table::{ClientUsage, Count, Counts, OperationUsage};
-use crate::text::{bytes, number};
+use crate::text::number;
 
 /// Watches per minute that end at once and are a loop.
 const REOPENED: u64 = 20;
@@ -71,14 +71,10 @@ fn slow_reader(usage: &ClientUsage) -> Option<Advice> {
         ),
         None => String::new(),
     };
-    let size = match behind.bytes {
-        0 => String::new(),
-        known => format!(" ({})", bytes(known)),
-    };
     Some(Advice {
         kind: AdviceKind::SlowReader,
         evidence: format!(
-            "{} of {}: the reader has been behind for {}, by {} events{size}{remaining}; slow \
+            "{} of {}: the reader has been behind for {}, by {} events{remaining}; slow \
              answers of this client: {}",
             slow.operation.verb,
             objects(&slow.operation),

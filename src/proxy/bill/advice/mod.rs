@@ -7,6 +7,7 @@ mod client_rules;
 mod operation_rules;
 mod text;
 
+use kubefan_core::api::GroupVersionResource;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -54,13 +55,13 @@ pub enum AdviceKind {
 
 /// What the advice depends on besides the usage.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Context {
-    /// True if reads of the most recent state have the policy `session` already, or a weaker one.
-    pub has_sessions: bool,
+pub struct Context<'a> {
+    /// The resources with caches whose reads of the most recent state have the policy `session`.
+    pub session_resources: &'a [GroupVersionResource],
 }
 
 /// Returns the advice for a client. The order is that of the operations, and then of the kinds.
-pub(super) fn advise(usage: &ClientUsage, context: Context) -> Vec<Advice> {
+pub(super) fn advise(usage: &ClientUsage, context: Context<'_>) -> Vec<Advice> {
     let mut advice = Vec::new();
     for operation in &usage.operations {
         advice.extend(operation_rules::advise(usage, operation, context));

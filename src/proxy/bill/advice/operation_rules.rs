@@ -36,7 +36,7 @@ const YOUNGEST: Duration = Duration::from_secs(10);
 pub(super) fn advise(
     usage: &ClientUsage,
     operation: &OperationUsage,
-    context: Context,
+    context: Context<'_>,
 ) -> Vec<Advice> {
     let advice = match operation.operation.verb {
         "list" => {
@@ -80,11 +80,17 @@ fn exceeds_watches(usage: &ClientUsage, operation: &OperationUsage, reads: u64) 
     reads >= open.saturating_mul(READS_PER_WATCH)
 }
 
-fn list_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) -> Option<Advice> {
+fn list_loop(
+    usage: &ClientUsage,
+    operation: &OperationUsage,
+    context: Context<'_>,
+) -> Option<Advice> {
     let lists = operation.minute.get(Count::Unversioned);
     let rate = per_minute(usage, &operation.minute, Count::Unversioned);
-    let is_loop =
-        lists >= LEAST_LISTS && rate >= LIST_LOOP && exceeds_watches(usage, operation, lists);
+    let is_loop = lists >= LEAST_LISTS
+        && rate >= LIST_LOOP
+        && exceeds_watches(usage, operation, lists)
+        && !is_solved_by_sessions(context, operation);
     is_loop.then(|| Advice {
         kind: AdviceKind::ListLoop,
         evidence: format!(
@@ -93,11 +99,15 @@ fn list_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) 
             number(rate),
             number(per_minute(usage, &operation.minute, Count::Objects)),
         ),
-        fix: fix_of_loop(context, ""),
+        fix: fix_of_loop(context, operation, ""),
     })
 }
 
-fn get_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) -> Option<Advice> {
+fn get_loop(
+    usage: &ClientUsage,
+    operation: &OperationUsage,
+    context: Context<'_>,
+) -> Option<Advice> {
     let gets = operation.minute.get(Count::Unversioned);
     let rate = per_minute(usage, &operation.minute, Count::Unversioned);
     let name = operation.operation.group_resource();
@@ -106,7 +116,8 @@ fn get_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) -
     let is_loop = is_polled
         && gets >= LEAST_GETS
         && rate >= GET_LOOP
-        && exceeds_watches(usage, operation, gets);
+        && exceeds_watches(usage, operation, gets)
+        && !is_solved_by_sessions(context, operation);
     is_loop.then(|| Advice {
         kind: AdviceKind::GetLoop,
         evidence: format!(
@@ -115,14 +126,26 @@ fn get_loop(usage: &ClientUsage, operation: &OperationUsage, context: Context) -
             number(rate),
         ),
         // A GET starts no cache.
-        fix: fix_of_loop(context, &format!(" and --resource {name}")),
+        fix: fix_of_loop(context, operation, &format!(" and --resource {name}")),
     })
+}
+
+/// Returns true if the resource of `operation` has sessions, and caches have answered all reads of
+/// the last minute.
+fn is_solved_by_sessions(context: Context<'_>, operation: &OperationUsage) -> bool {
+    operation.minute.get(Count::Forwards) == 0 && has_sessions(context, operation)
+}
+
+fn has_sessions(context: Context<'_>, operation: &OperationUsage) -> bool {
+    let name = &operation.operation;
+    let mut resources = context.session_resources.iter();
+    resources.any(|gvr| gvr.group == name.group && gvr.resource == name.resource)
 }
 
 /// Returns what to do about a loop of reads. Sessions are another way if there are none yet;
 /// `more_flags` are those that they need, too.
-fn fix_of_loop(context: Context, more_flags: &str) -> String {
-    match context.has_sessions {
+fn fix_of_loop(context: Context<'_>, operation: &OperationUsage, more_flags: &str) -> String {
+    match has_sessions(context, operation) {
         true => "use a watch, or read with resourceVersion=0".to_owned(),
         false => format!("use a watch, or --freshness session{more_flags}"),
     }

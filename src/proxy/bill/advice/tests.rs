@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubefan_core::api::GroupVersionResource;
 use tokio::time::Instant;
 
 use super::{Advice, AdviceKind, Context, advise};
@@ -46,6 +47,14 @@ fn entry(verb: &'static str, selector: SelectorClass) -> Entry<'static> {
 
 fn unversioned(entry: &mut Entry<'_>) {
     entry.is_unversioned = true;
+}
+
+fn forwarded(entry: &mut Entry<'_>) {
+    unversioned(entry);
+    entry.outcome = Outcome::Forwarded {
+        reason: "consistent",
+        is_for_format: false,
+    };
 }
 
 fn unauthorized(entry: &mut Entry<'_>) {
@@ -211,7 +220,6 @@ fn a_slow_reader_gets_advice_and_a_busy_one_none() {
         let table = Arc::new(Table::new(1 << 24, start));
         let behind = Behind {
             events: 1_200,
-            bytes: 3_400_000,
             waited: Duration::from_secs(waited),
             remaining: Some(Duration::from_secs(240)),
         };
@@ -223,8 +231,7 @@ fn a_slow_reader_gets_advice_and_a_busy_one_none() {
             assert_eq!(
                 evidence,
                 "watch of all pods of a namespace: the reader has been behind for 6 s, by 1,200 \
-                 events (3.4 MB); what it needs is retained for 4 min more; slow answers of this \
-                 client: 1"
+                 events; what it needs is retained for 4 min more; slow answers of this client: 1"
             );
         }
         drop(handle);
@@ -350,13 +357,14 @@ fn a_list_is_no_loop_if_the_row_of_its_watch_may_be_gone() {
 
 #[test]
 fn evidence_has_the_numbers_and_the_fix_names_what_helps() {
-    let list = habit("list", 5.0, unversioned);
-    for (has_sessions, fix) in [
-        (false, "use a watch, or --freshness session"),
-        (true, "use a watch, or read with resourceVersion=0"),
+    let list = habit("list", 5.0, forwarded);
+    for (resource, fix) in [
+        ("nodes", "use a watch, or --freshness session"),
+        ("pods", "use a watch, or read with resourceVersion=0"),
     ] {
         let usage = usage(&[list], 59, 0);
-        let advice = advise(&usage, Context { has_sessions });
+        let session_resources = &[GroupVersionResource::new("", "v1", resource)];
+        let advice = advise(&usage, Context { session_resources });
         let expected = Advice {
             kind: AdviceKind::ListLoop,
             evidence: "lists all pods 300 times a minute without a version: 1,500,000 objects a \
@@ -376,12 +384,32 @@ fn evidence_has_the_numbers_and_the_fix_names_what_helps() {
 }
 
 #[test]
+fn reads_that_sessions_answer_from_a_cache_are_no_loop() {
+    for change in [unversioned as fn(&mut Entry<'_>), forwarded] {
+        let list = habit("list", 5.0, change);
+        let get = Habit {
+            selector: SelectorClass::Name,
+            ..habit("get", 20.0, change)
+        };
+        let usage = usage(&[list, get], 59, 0);
+        for resource in ["nodes", "pods"] {
+            let session_resources = &[GroupVersionResource::new("", "v1", resource)];
+            let advice = advise(&usage, Context { session_resources });
+            let mut entry = entry("list", SelectorClass::None);
+            change(&mut entry);
+            let is_solved = resource == "pods" && entry.outcome == Outcome::Hit;
+            let expected = if is_solved { 0 } else { 2 };
+            assert_eq!(advice.len(), expected, "{resource}: {advice:?}");
+        }
+    }
+}
+
+#[test]
 fn a_client_without_a_row_is_named_if_it_is_slow() {
     let start = Instant::now();
     let table = Arc::new(Table::new(1, start));
     let behind = Behind {
         events: 1,
-        bytes: 0,
         waited: Duration::from_secs(60),
         remaining: None,
     };

@@ -23,7 +23,7 @@ pub struct SnapshotOptions<'a> {
     /// The most clients that are shown because of each column.
     pub top_of_column: usize,
     /// What the advice depends on.
-    pub context: Context,
+    pub context: Context<'a>,
     /// The CPU time of the process, by [`process_time`](crate::bill::process_time).
     pub process_cpu: Duration,
     /// The CPU time of the threads that serve clients, by

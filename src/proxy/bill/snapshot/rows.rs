@@ -108,8 +108,6 @@ pub struct SlowRow {
     pub resource: String,
     /// Events that its reader has not received.
     pub events: u64,
-    /// Bytes that its reader has not received, as far as they are known.
-    pub bytes: u64,
     /// Seconds for which the oldest of them has waited.
     pub waited_seconds: f64,
     /// Seconds for which the oldest of them will be retained, if that is known.
@@ -121,7 +119,7 @@ pub struct SlowRow {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Numbers {
-    /// Requests; of WATCHes, the watches that were opened.
+    /// Requests, refused ones included.
     pub requests: u64,
     /// Requests that a cache answered.
     pub hits: u64,
@@ -212,7 +210,7 @@ impl AdviceRow {
 impl ClientRow {
     pub(super) fn new(
         usage: &ClientUsage,
-        context: Context,
+        context: Context<'_>,
         number_of: &dyn Fn(&str) -> u64,
     ) -> Self {
         let mut operations: Vec<&OperationUsage> = usage.operations.iter().collect();
@@ -261,7 +259,6 @@ impl SlowRow {
             verb: slow.operation.verb,
             resource: slow.operation.group_resource(),
             events: behind.events,
-            bytes: behind.bytes,
             waited_seconds: behind.waited.as_secs_f64(),
             remaining_seconds: behind.remaining.map(|remaining| remaining.as_secs_f64()),
         }

@@ -15,7 +15,7 @@ const BYTES_PER_REQUEST: f64 = 16_384.0;
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::bill) enum Count {
-    /// Requests. Those of a WATCH are the watches that were opened.
+    /// Requests, refused ones included.
     Requests,
     /// Requests that a cache answered.
     Hits,

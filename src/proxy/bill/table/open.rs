@@ -46,8 +46,6 @@ pub struct Progress {
 pub struct Behind {
     /// Events that the reader has not received.
     pub events: u64,
-    /// Bytes of these events, or of the rest of a body, as far as they are known.
-    pub bytes: u64,
     /// For how long the oldest of them has waited.
     pub waited: Duration,
     /// How long the oldest of them will be retained. Then the watch ends with 410, or the answer is

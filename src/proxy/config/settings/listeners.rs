@@ -72,7 +72,8 @@ pub(in crate::config) struct ListenTls {
 pub(in crate::config) struct Admin {
     /// Address for /livez, /readyz, /metrics, the admin API (/admin/v1/) and its dashboard. If it is
     /// not loopback, TLS is served, and /metrics, /readyz?verbose and the admin API need a caller that
-    /// may get the path /metrics of the API server. Probes of /livez and /readyz need no credentials.
+    /// may get the path /metrics of the API server (names of users and `kubefan why` have rules of
+    /// their own). Probes of /livez and /readyz need no credentials.
     #[schemars(extend(
         "x-flag" = "--admin-listen ADDRESS:PORT",
         "x-variable" = "KUBEFAN_ADMIN_LISTEN",

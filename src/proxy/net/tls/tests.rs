@@ -1,5 +1,6 @@
 use std::fs;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use rcgen::{CertificateParams, KeyPair, SigningKey, date_time_ymd};
 use rustls::client::ResolvesClientCert;
@@ -322,17 +323,22 @@ async fn new_connections_use_reloaded_files_and_bad_files_change_nothing() {
         stream.get_ref().1.peer_certificates().unwrap()[0].clone()
     };
     let first = presented().await;
-    // The authority issues another certificate, for more names.
+    let first_end = acceptor.valid_until().unwrap();
+    // The authority issues another certificate, for more names, which ends a minute later.
     let self_signed = SelfSigned {
         directory: directory.path().join("tls"),
         names: vec!["localhost".to_owned(), "kubefan".to_owned()],
     };
-    self_signed.ensure().unwrap();
+    let later = SystemTime::now() + Duration::from_secs(60);
+    self_signed.ensure_at(later).unwrap();
     assert_eq!(presented().await, first);
     acceptor.clone().reload(&files.server).unwrap();
     let second = presented().await;
     assert_ne!(second, first);
+    let second_end = acceptor.valid_until().unwrap();
+    assert!(second_end > first_end, "{second_end} {first_end}");
     fs::write(&files.server.key, "junk").unwrap();
     acceptor.reload(&files.server).unwrap_err();
     assert_eq!(presented().await, second);
+    assert_eq!(acceptor.valid_until(), Some(second_end));
 }

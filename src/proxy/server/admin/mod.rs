@@ -96,7 +96,11 @@ impl Admin {
             let started = scraped.started();
             let informers = started.map(|started| &started.server.inner.caches.informers);
             let is_serving = !draining.is_draining();
-            let is_ready = informers.is_some_and(|all| readiness::is_ready(all, is_serving));
+            let is_ready = informers.is_some_and(|all| {
+                readiness::ready(all, is_serving, false)
+                    .status()
+                    .is_success()
+            });
             samples.gauge(
                 "kubefan_ready",
                 "1 if /readyz succeeds, else 0.",
@@ -279,7 +283,8 @@ fn sample(informers: &InformerSet, samples: &mut Samples) {
     );
     samples.counter(
         "kubefan_upstream_credentials_refused_total",
-        "Requests with kubefan's own credentials that the API server answered with 401.",
+        "Requests with kubefan's own credentials that the API server refused (401). A read counts \
+         if the credentials were refused also after kubefan had read them again.",
         &[],
         informers.refused_credentials() as f64,
     );

@@ -9,12 +9,6 @@ use kubefan_core::informer::{CacheName, Informer, InformerSet};
 use crate::server::answers::rescue;
 use crate::server::startup::Waiting;
 
-/// Returns true if `/readyz` succeeds, because [`InformerSet::missing`] names no informer and no drain
-/// has begun, so that `is_serving` is true.
-pub(super) fn is_ready(set: &InformerSet, is_serving: bool) -> bool {
-    is_serving && set.missing().is_empty()
-}
-
 /// Answers `/readyz`: 503 if [`InformerSet::missing`] names an informer or a drain has begun, so
 /// that `is_serving` is false, and 200 otherwise. If `is_verbose`, the answer lists all informers.
 pub(super) fn ready(set: &InformerSet, is_serving: bool, is_verbose: bool) -> Response<Body> {

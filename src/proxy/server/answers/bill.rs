@@ -136,8 +136,6 @@ impl OpenAnswer for WatchMeter {
         let waited = now.saturating_duration_since(behind.since?);
         Some(Behind {
             events: behind.events,
-            // The bytes of these events are not known.
-            bytes: 0,
             waited,
             remaining: progress.retention_age().checked_sub(waited),
         })

@@ -47,7 +47,8 @@ impl Askers {
     ///
     /// # Errors
     /// The Status of the refusal: only authenticated callers may ask, and not too often; a user may
-    /// only be named by a caller that may impersonate it.
+    /// only be named by a caller that may impersonate it. A 503 if only the API server can identify
+    /// the caller, and does not respond.
     pub(super) async fn exchange(
         &self,
         server: &Server,
@@ -96,7 +97,10 @@ impl Askers {
         let mut claims = own.clone();
         let asking = access.caller(&mut own, connection, peer).await?;
         let known = asking.known().filter(|known| !known.user().is_anonymous());
-        let known = known.ok_or_else(unauthorized)?;
+        let known = known.ok_or_else(|| {
+            let is_responding = server.inner.caches.informers.is_upstream_responding();
+            unidentified(&asking, has_credentials(&claims), is_responding)
+        })?;
         self.admit(server, Some(known.name_key()))?;
         if let Some(user) = user {
             let acting = access.acting_as(known, &user).await?;
@@ -134,7 +138,13 @@ impl Askers {
     }
 }
 
-fn unauthorized() -> Status {
+/// Returns why a caller that is not identified gets no explanation.
+fn unidentified(asking: &Caller, has_credentials: bool, is_upstream_responding: bool) -> Status {
+    let is_unjudged = has_credentials && matches!(asking, Caller::Unknown | Caller::Unnamed(_));
+    if is_unjudged && !is_upstream_responding {
+        let message = "the API server does not respond, so kubefan can't find out who asks";
+        return Status::unreachable(message);
+    }
     let message = "Unauthorized: kubefan explains requests only to a caller that it can authenticate, \
                    as for the requests themselves";
     Status::failure(401, "Unauthorized", message)
@@ -143,6 +153,19 @@ fn unauthorized() -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_credentials_that_could_not_be_judged_are_the_fault_of_an_outage() {
+        for (asking, has_credentials, is_upstream_responding, code) in [
+            (Caller::Unknown, true, false, 503),
+            (Caller::Unknown, true, true, 401),
+            (Caller::Unknown, false, false, 401),
+            (Caller::Refused, true, false, 401),
+        ] {
+            let status = unidentified(&asking, has_credentials, is_upstream_responding);
+            assert_eq!(status.code, code, "{asking:?} {has_credentials}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn each_user_may_ask_ten_questions_a_second() {

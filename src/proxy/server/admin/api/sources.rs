@@ -3,13 +3,13 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use kubefan_core::api::Status;
+use kubefan_core::api::{GroupVersionResource, Status};
 use kubefan_core::cache::Stats;
 use kubefan_core::informer::Informer;
 use parking_lot::Mutex;
 
 use super::effective_setting::EffectiveSetting;
-use crate::bill::{Bill, Context};
+use crate::bill::Bill;
 use crate::ledger::{Ledger, available_memory};
 use crate::server::startup::{Started, Startup, Waiting};
 
@@ -80,13 +80,15 @@ impl Sources {
         })
     }
 
-    /// Returns what advice depends on besides the bill.
-    pub(super) fn advice_context(&self) -> Context {
+    /// Returns the resources with caches that serve sessions. Advice depends on them.
+    pub(super) fn session_resources(&self) -> Vec<GroupVersionResource> {
         let started = self.startup.started();
-        let sessions = started.map(|started| &started.server.inner.caches.sessions);
-        Context {
-            has_sessions: sessions.is_some_and(|sessions| sessions.are_used()),
-        }
+        let informers = started.map(|started| started.server.inner.caches.informers.all());
+        let informers = informers.into_iter().flatten();
+        let of_sessions = informers.filter(|informer| informer.serves_sessions());
+        of_sessions
+            .map(|informer| informer.resource().gvr.clone())
+            .collect()
     }
 
     /// Returns the settings that are in use, if the program has passed them.

@@ -6,8 +6,8 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::bill::{
-    AdviceRow, ClientRow, CpuShares, LargestRow, Numbers, Snapshot, SnapshotOptions, process_time,
-    serving_time,
+    AdviceRow, ClientRow, Context, CpuShares, LargestRow, Numbers, Snapshot, SnapshotOptions,
+    process_time, serving_time,
 };
 use crate::net::ServingThreads;
 use crate::server::admin::api::page::{Page, now};
@@ -67,10 +67,13 @@ impl Page for Bill {
         // Read before that of the process, so that it is not the longer one.
         let serving_cpu = serving_time(ServingThreads::NAME);
         let process_cpu = process_time();
+        let session_resources = sources.session_resources();
         let options = SnapshotOptions {
             top: TOP,
             top_of_column: TOP_OF_COLUMN,
-            context: sources.advice_context(),
+            context: Context {
+                session_resources: &session_resources,
+            },
             process_cpu,
             serving_cpu: serving_cpu.unwrap_or(process_cpu),
             number_of: &number_of,
@@ -102,7 +105,11 @@ impl Page for AllAdvice {
     const SUMMARY: &'static str = "What clients do that costs much, and what they should change.";
 
     fn read(sources: &Sources) -> Result<Self, Status> {
-        let (context, bill) = (sources.advice_context(), sources.bill()?);
+        let bill = sources.bill()?;
+        let session_resources = sources.session_resources();
+        let context = Context {
+            session_resources: &session_resources,
+        };
         let number_of = |user: &str| sources.number_of(user);
         let mut items = bill.advice(context, &number_of, Instant::now());
         let total = items.len();
