@@ -144,7 +144,7 @@ fn model_needs_repeated_changes_of_an_open_version_to_be_skipped() {
 }
 
 fn failure_with(rule_off: Mutation, retention: Option<usize>) -> String {
-    let outcome = mutation::with(rule_off, || run_model(1000, 0, &[retention]));
+    let outcome = mutation::with(rule_off, || run_model(4000, 0, &[retention]));
     outcome.expect_err("the model should notice")
 }
 
