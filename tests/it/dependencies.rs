@@ -5,7 +5,14 @@ use std::collections::BTreeSet;
 use crate::repository::document;
 
 /// Crates that the program names, and that the library's clients need as well.
-const OF_CLIENTS: [&str; 4] = ["ipnet", "rustix", "socket2", "unicode-width"];
+const OF_CLIENTS: [&str; 6] = [
+    "ipnet",
+    "pin-project-lite",
+    "rustix",
+    "slab",
+    "socket2",
+    "unicode-width",
+];
 /// Servers that no feature names.
 const SERVERS: [&str; 5] = ["actix-web", "axum", "tiny_http", "tonic", "warp"];
 

@@ -167,6 +167,13 @@ impl RunState {
         entered
     }
 
+    /// Leaves the window without a write. Otherwise the window would be smaller for ever.
+    pub(super) fn leave_window(&self) {
+        if self.config.window.is_some() {
+            self.sent.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// Stops the writers before the end of their schedule, because of a signal.
     pub(super) fn cut_short(&self) {
         self.is_cut_short.store(true, Ordering::Relaxed);
@@ -290,6 +297,11 @@ mod tests {
             counts.push(entered());
         }
         assert_eq!(counts, [4, 0, 2]);
+        // Writes that were not sent take no room.
+        for _ in 0..4 {
+            shared_by_four.leave_window();
+        }
+        assert_eq!(entered(), 4);
         let endless = run_state(&Config::for_tests());
         assert!((0..100_000).all(|_| endless.try_enter_window()));
     }

@@ -134,7 +134,11 @@ impl WriteJob {
                     }
                     sleep(WINDOW_PAUSE).await;
                 }
-                self.run_state.clock.now() < end
+                let is_due = self.run_state.clock.now() < end;
+                if !is_due {
+                    self.run_state.leave_window();
+                }
+                is_due
             }
             Some(numbers) if !numbers.contains(&number) => false,
             // The semaphore is closed if the writers must stop.
