@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use crate::repository::document;
 
 /// Crates that the program names, and that the library's clients need as well.
-const OF_CLIENTS: [&str; 6] = [
+const OF_CLIENTS: [&str; 5] = [
     "ipnet",
     "pin-project-lite",
     "rustix",
-    "slab",
     "socket2",
     "unicode-width",
 ];
