@@ -87,10 +87,8 @@ fn list_loop(
 ) -> Option<Advice> {
     let lists = operation.minute.get(Count::Unversioned);
     let rate = per_minute(usage, &operation.minute, Count::Unversioned);
-    let is_loop = lists >= LEAST_LISTS
-        && rate >= LIST_LOOP
-        && exceeds_watches(usage, operation, lists)
-        && !is_solved_by_sessions(context, operation);
+    let is_loop =
+        lists >= LEAST_LISTS && rate >= LIST_LOOP && exceeds_watches(usage, operation, lists);
     is_loop.then(|| Advice {
         kind: AdviceKind::ListLoop,
         evidence: format!(
@@ -116,8 +114,7 @@ fn get_loop(
     let is_loop = is_polled
         && gets >= LEAST_GETS
         && rate >= GET_LOOP
-        && exceeds_watches(usage, operation, gets)
-        && !is_solved_by_sessions(context, operation);
+        && exceeds_watches(usage, operation, gets);
     is_loop.then(|| Advice {
         kind: AdviceKind::GetLoop,
         evidence: format!(
@@ -130,12 +127,7 @@ fn get_loop(
     })
 }
 
-/// Returns true if the resource of `operation` has sessions, and caches have answered all reads of
-/// the last minute.
-fn is_solved_by_sessions(context: Context<'_>, operation: &OperationUsage) -> bool {
-    operation.minute.get(Count::Forwards) == 0 && has_sessions(context, operation)
-}
-
+/// Returns true if the resource of `operation` has sessions.
 fn has_sessions(context: Context<'_>, operation: &OperationUsage) -> bool {
     let name = &operation.operation;
     let mut resources = context.session_resources.iter();

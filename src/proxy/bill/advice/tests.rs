@@ -49,14 +49,6 @@ fn unversioned(entry: &mut Entry<'_>) {
     entry.is_unversioned = true;
 }
 
-fn forwarded(entry: &mut Entry<'_>) {
-    unversioned(entry);
-    entry.outcome = Outcome::Forwarded {
-        reason: "consistent",
-        is_for_format: false,
-    };
-}
-
 fn unauthorized(entry: &mut Entry<'_>) {
     unversioned(entry);
     entry.identity = Identity::Address([192, 0, 2, 1].into());
@@ -357,7 +349,7 @@ fn a_list_is_no_loop_if_the_row_of_its_watch_may_be_gone() {
 
 #[test]
 fn evidence_has_the_numbers_and_the_fix_names_what_helps() {
-    let list = habit("list", 5.0, forwarded);
+    let list = habit("list", 5.0, unversioned);
     for (resource, fix) in [
         ("nodes", "use a watch, or --freshness session"),
         ("pods", "use a watch, or read with resourceVersion=0"),
@@ -381,27 +373,6 @@ fn evidence_has_the_numbers_and_the_fix_names_what_helps() {
     let advice = advise(&usage(&[get], 59, 0), Context::default());
     let fix = "use a watch, or --freshness session and --resource pods";
     assert_eq!(advice[0].fix, fix);
-}
-
-#[test]
-fn reads_that_sessions_answer_from_a_cache_are_no_loop() {
-    for change in [unversioned as fn(&mut Entry<'_>), forwarded] {
-        let list = habit("list", 5.0, change);
-        let get = Habit {
-            selector: SelectorClass::Name,
-            ..habit("get", 20.0, change)
-        };
-        let usage = usage(&[list, get], 59, 0);
-        for resource in ["nodes", "pods"] {
-            let session_resources = &[GroupVersionResource::new("", "v1", resource)];
-            let advice = advise(&usage, Context { session_resources });
-            let mut entry = entry("list", SelectorClass::None);
-            change(&mut entry);
-            let is_solved = resource == "pods" && entry.outcome == Outcome::Hit;
-            let expected = if is_solved { 0 } else { 2 };
-            assert_eq!(advice.len(), expected, "{resource}: {advice:?}");
-        }
-    }
 }
 
 #[test]
