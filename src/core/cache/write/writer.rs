@@ -64,8 +64,8 @@ pub struct WentBack {
     pub received: ResourceVersion,
 }
 
-/// Without a wake, housekeeping is done when so many changes have come since the last eviction. A
-/// reflector wakes earlier; this is for other callers of [`Writer::apply_without_wake`].
+/// The writer does its housekeeping after this number of changes, unless [`Writer::wake`] comes
+/// first. A reflector wakes earlier; this is for other callers of [`Writer::apply_without_wake`].
 const MAX_UNEVICTED: usize = 64;
 /// A writer that is dropped queues the events of an interrupted relist in at most this number of
 /// critical sections, which take some milliseconds together.

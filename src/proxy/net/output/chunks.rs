@@ -9,7 +9,8 @@ use bytes::buf::{Chain, Take};
 /// The most chunks that wait, so that one write takes all of them. Events that are due together are
 /// one chunk already, so more than a few chunks are rare.
 const MAX_CHUNKS: usize = 10;
-/// No chunk is added while so many bytes wait. TLS takes at most 64 KiB in one write.
+/// No chunk is added if this number of bytes waits already. It is less than the 64 KiB that TLS takes
+/// in one write, because the last chunk may exceed it.
 const MAX_WAITING: usize = 48 << 10;
 /// Enough slices for all chunks, each with its head and the end of its line, and for the last chunk.
 pub(super) const MAX_SLICES: usize = 3 * MAX_CHUNKS + 1;

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::frames::{HEAD_BYTES, Head, content, end_of, window_update};
 
-/// The number that stands for all streams of a connection in a frame that opens a window.
+/// The stream number of a WINDOW_UPDATE that opens the window of the connection (RFC 9113, section
+/// 6.9).
 const CONNECTION: u32 = 0;
 
 /// Takes the body of an answer while it is received, on the task of the connection.

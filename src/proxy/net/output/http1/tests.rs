@@ -112,15 +112,25 @@ fn waiting<I, S: HttpService<Incoming>, B: Body>(connection: &Http1<I, S, B>) ->
     }
 }
 
+/// Sends a request, and polls the connection until the body of its answer waits. Returns the head.
+async fn begin<I, S, B>(connection: &mut Http1<I, S, B>, far: &mut DuplexStream) -> String
+where
+    S: HttpService<Incoming>,
+    B: Body,
+    Http1<I, S, B>: Future + Unpin,
+{
+    far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert!(poll!(&mut *connection).is_pending());
+    assert!(matches!(connection.state, State::Answer(_)));
+    read(far).await
+}
+
 #[tokio::test]
 async fn a_long_answer_is_sent_without_the_library_which_then_serves_the_next_request() {
     let (near, mut far) = duplex(16 << 10);
     let (sender, chunks) = mpsc::unbounded();
     let mut connection = serve(near, chunks);
-    far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    assert!(poll!(&mut connection).is_pending());
-    assert!(matches!(connection.state, State::Answer(_)));
-    let head = read(&mut far).await;
+    let head = begin(&mut connection, &mut far).await;
     assert!(head.contains("transfer-encoding: chunked"), "{head}");
     assert!(head.ends_with("\r\n\r\n"), "{head}");
     for (data, expected) in [
@@ -175,10 +185,7 @@ async fn a_long_answer_that_fails_and_one_whose_client_leaves_end_the_connection
         let (near, mut far) = duplex(16 << 10);
         let (sender, chunks) = mpsc::unbounded();
         let mut connection = serve(near, chunks);
-        far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        assert!(poll!(&mut connection).is_pending());
-        assert!(matches!(connection.state, State::Answer(_)));
-        read(&mut far).await;
+        begin(&mut connection, &mut far).await;
         if fails {
             sender.unbounded_send(Err("broken".into())).unwrap();
         } else {
@@ -207,10 +214,7 @@ async fn chunks_that_are_due_together_are_written_together() {
             writes: Arc::clone(&writes),
         };
         let mut connection = serve(near, chunks);
-        far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        assert!(poll!(&mut connection).is_pending());
-        assert!(matches!(connection.state, State::Answer(_)));
-        read(&mut far).await;
+        begin(&mut connection, &mut far).await;
         writes.store(0, Ordering::Relaxed);
         let mut all = String::new();
         for _ in 0..count {
@@ -235,10 +239,7 @@ async fn chunks_before_a_failure_are_sent_and_a_blocked_socket_gets_no_more() {
     let (near, mut far) = duplex(1 << 10);
     let (sender, chunks) = mpsc::unbounded();
     let mut connection = serve(near, chunks);
-    far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    assert!(poll!(&mut connection).is_pending());
-    assert!(matches!(connection.state, State::Answer(_)));
-    read(&mut far).await;
+    begin(&mut connection, &mut far).await;
     send(&sender, "x".repeat(2 << 10));
     assert!(poll!(&mut connection).is_pending());
     let before = waiting(&connection);

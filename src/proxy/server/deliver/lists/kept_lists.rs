@@ -269,8 +269,8 @@ impl KeptList {
         }
     }
 
-    /// Returns true if the list of `key` is complete, and was not used for so long that it is
-    /// dropped.
+    /// Returns true if the list of `key` is dropped now: it is complete, and its time without use is
+    /// over.
     fn is_old(&self, key: &ListKey, now: Instant) -> bool {
         let is_complete = match &self.content {
             Content::Gzip(stream) => stream.has_ended(),
