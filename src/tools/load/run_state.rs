@@ -45,9 +45,9 @@ pub(super) struct RunState {
     pub(super) synced: AtomicUsize,
     /// The number of open watches of slow watchers, which never read.
     pub(super) open_slow_watches: AtomicU32,
-    /// The number of writes that have entered the window; stays 0 without a window.
+    /// The writes that have entered the window, and those before it; stays 0 without a window.
     pub(super) sent: AtomicU64,
-    /// False after the window has become full, until half of its writes have reached every watcher.
+    /// False after the window has become full, until it is at most half full.
     is_window_open: AtomicBool,
     /// The number of events that all watchers together have received for the run's writes. An event
     /// that a watcher receives again does not count.
@@ -109,8 +109,13 @@ impl RunState {
     }
 
     /// Cuts all connections of watchers, and ends the measurement of events. Returns the current
-    /// time of the run's clock in nanoseconds.
+    /// time of the run's clock in nanoseconds. No writer may run.
     pub(super) fn cut_connections(&self) -> u64 {
+        if self.config.window.is_some() {
+            // Writes that were not sent, or that a watcher has missed, must not fill the window for
+            // ever.
+            self.sent.store(self.received_writes(), Ordering::Relaxed);
+        }
         let now = self.clock.now();
         self.cut_at.store(now, Ordering::Release);
         self.cut.send_replace(true);
@@ -144,20 +149,24 @@ impl RunState {
         problem.map_or(Ok(()), |problem| Err(Error::Refused(problem)))
     }
 
-    /// Tries to add a write to the window, which limits the writes that have not yet reached every
-    /// watcher. Returns false if the window is full, or was full and is not half empty yet. Always
-    /// returns true without a window.
+    /// Returns the number of writes that the watchers have received, on average.
+    fn received_writes(&self) -> u64 {
+        self.delivered.load(Ordering::Relaxed) / self.config.watchers_of_an_object()
+    }
+
+    /// Tries to add a write to the window. The window limits how many writes the watchers, on
+    /// average, have not received yet. Returns false if the window is full, or was full and is not
+    /// half empty yet. Always returns true without a window.
     pub(super) fn try_enter_window(&self) -> bool {
         let Some(window) = self.config.window else {
             return true;
         };
-        let everywhere =
-            self.delivered.load(Ordering::Relaxed) / self.config.watchers_of_an_object();
-        let is_half_empty = self.sent.load(Ordering::Relaxed) <= everywhere + u64::from(window / 2);
+        let received = self.received_writes();
+        let is_half_empty = self.sent.load(Ordering::Relaxed) <= received + u64::from(window / 2);
         if !is_half_empty && !self.is_window_open.load(Ordering::Relaxed) {
             return false;
         }
-        let most = everywhere + u64::from(window);
+        let most = received + u64::from(window);
         let enter = |sent| (sent < most).then_some(sent + 1);
         let entered = self
             .sent
@@ -165,13 +174,6 @@ impl RunState {
             .is_ok();
         self.is_window_open.store(entered, Ordering::Relaxed);
         entered
-    }
-
-    /// Leaves the window without a write. Otherwise the window would be smaller for ever.
-    pub(super) fn leave_window(&self) {
-        if self.config.window.is_some() {
-            self.sent.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 
     /// Stops the writers before the end of their schedule, because of a signal.
@@ -297,10 +299,8 @@ mod tests {
             counts.push(entered());
         }
         assert_eq!(counts, [4, 0, 2]);
-        // Writes that were not sent take no room.
-        for _ in 0..4 {
-            shared_by_four.leave_window();
-        }
+        // Writes that did not reach the watchers before the cut take no room after it.
+        shared_by_four.cut_connections();
         assert_eq!(entered(), 4);
         let endless = run_state(&Config::for_tests());
         assert!((0..100_000).all(|_| endless.try_enter_window()));

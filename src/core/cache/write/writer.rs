@@ -64,8 +64,9 @@ pub struct WentBack {
     pub received: ResourceVersion,
 }
 
-/// The writer does its housekeeping after this number of changes, unless [`Writer::wake`] comes
-/// first. A reflector wakes earlier; this is for other callers of [`Writer::apply_without_wake`].
+/// The writer wakes the streams, and does its housekeeping, after this number of changes, unless
+/// [`Writer::wake`] comes first. A reflector wakes earlier; this is for other callers of
+/// [`Writer::apply_without_wake`].
 const MAX_UNEVICTED: usize = 64;
 /// A writer that is dropped queues the events of an interrupted relist in at most this number of
 /// critical sections, which take some milliseconds together.
@@ -85,7 +86,7 @@ pub(super) struct Appended {
 pub(super) struct Housekeeping {
     pub(super) retention: Retention,
     pub(super) exceeds_bytes: bool,
-    /// False if nothing was appended to the log, as at a bookmark.
+    /// False if the last update appended nothing to the log, as at a bookmark.
     pub(super) is_change: bool,
     pub(super) applied_at: Instant,
     /// The store before, if it was replaced. Freeing it may take long.
@@ -138,7 +139,8 @@ impl Writer {
 
     /// Applies a change like [`Writer::apply`], but leaves the wake to [`Writer::wake`], which the
     /// caller calls soon. So the streams are woken once for changes that have arrived together, and
-    /// do not wait while old events are dropped.
+    /// do not wait while old events are dropped. After 64 changes without a wake, the writer wakes
+    /// them itself.
     ///
     /// # Errors
     ///
@@ -357,10 +359,8 @@ impl Writer {
             applied_at: now,
             before: appended.before,
         });
-        if wakes {
+        if wakes || self.unevicted >= MAX_UNEVICTED {
             self.wake();
-        } else if self.unevicted >= MAX_UNEVICTED {
-            self.housekeep();
         }
     }
 

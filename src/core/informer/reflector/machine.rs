@@ -39,7 +39,7 @@ const UNITS_PER_OBJECT: usize = CoopBudget::UNITS / 1024;
 const UNITS_PER_CHANGE: usize = CoopBudget::UNITS / 128;
 /// The most changes that are applied before the streams are woken for all of them.
 const CHANGES_PER_WAKE: usize = 32;
-/// The longest time between the first and the last of these changes, unless one takes longer.
+/// If this time has passed between the first and the last of these changes, the streams are woken.
 const MAX_WAKE_DELAY: Duration = Duration::from_millis(1);
 
 /// The state of a reflector. `E` is the type of an upstream watch's stream.
@@ -84,7 +84,7 @@ pub(super) struct Machine<L> {
     lister_watcher: L,
     config: ReflectorConfig,
     failures: Failures,
-    /// Limits the work on a list between two yields.
+    /// Limits the work on a list, or on the changes of a watch, between two yields.
     budget: CoopBudget,
     rng: StdRng,
     /// [`WatchListSupport::Unsupported`] also if watch-lists are disabled.

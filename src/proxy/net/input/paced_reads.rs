@@ -83,8 +83,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_sends_many_control_frames_is_read_later() {
-        let pings = |others| ControlFrames { updates: 0, others };
-        let updates = |updates| ControlFrames { updates, others: 0 };
+        let none = ControlFrames::default();
+        let pings = |others| ControlFrames { others, ..none };
+        let updates = |updates| ControlFrames { updates, ..none };
+        let resets = |resets| ControlFrames { resets, ..none };
         // Two at once, and two a second.
         for (control, sent, expected) in [
             (pings(2), 0, None),
@@ -92,6 +94,7 @@ mod tests {
             (updates(20), 0, None),
             (updates(40), 0, Some(1_000)),
             (updates(40), 40 << 10, None),
+            (resets(400), 0, None),
         ] {
             let (mut reads, limit) = reads(2);
             limit.record_sent(sent);
@@ -101,10 +104,13 @@ mod tests {
             assert_eq!(may_read(&mut reads), expected.is_none(), "{control:?}");
         }
         // Without a pause, other connections have a turn first.
-        let (mut reads, limit) = reads(1_000_000);
-        limit.record_control(pings(CONTROLS_PER_START * MAX_STARTS as u32));
-        assert_eq!(limit.pause(), None);
-        assert!(!may_read(&mut reads));
+        let many = CONTROLS_PER_START * MAX_STARTS as u32;
+        for control in [pings(many), resets(many)] {
+            let (mut reads, limit) = reads(1_000_000);
+            limit.record_control(control);
+            assert_eq!(limit.pause(), None, "{control:?}");
+            assert!(!may_read(&mut reads), "{control:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -38,11 +38,13 @@ pub(super) struct ReceivedFrames {
     control: ControlFrames,
 }
 
-/// The number of frames that belong to no request.
+/// The number of frames that start no request and carry no body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlFrames {
     /// Frames that open a flow-control window.
     pub(super) updates: u32,
+    /// Frames that end a stream.
+    pub(super) resets: u32,
     /// PING, SETTINGS, PRIORITY, GOAWAY and unknown frames.
     pub(super) others: u32,
 }
@@ -135,7 +137,8 @@ impl ReceivedFrames {
         let [a, b, c, kind, flags, ..] = self.head;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
         match kind {
-            DATA | HEADERS | RST_STREAM | CONTINUATION => {}
+            DATA | HEADERS | CONTINUATION => {}
+            RST_STREAM => self.control.resets += 1,
             WINDOW_UPDATE => self.control.updates += 1,
             _ => self.control.others += 1,
         }

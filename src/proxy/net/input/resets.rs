@@ -8,7 +8,9 @@
 //!
 //! A PING or SETTINGS frame needs an answer, and counts like a reset. A WINDOW_UPDATE frame needs
 //! no answer, and a peer that receives much data sends many of them. So it counts as a tenth of a
-//! reset, and for each KiB that was sent to the peer, one WINDOW_UPDATE does not count at all.
+//! reset, and for each KiB that was sent to the peer, one WINDOW_UPDATE does not count at all. The
+//! frame that resets a stream counts only as a part of a request, so that one poll of the
+//! connection does not read too many of them.
 //!
 //! It also counts the requests that one poll of the connection starts, for `paced_reads`.
 //!
@@ -99,7 +101,8 @@ impl PeerLimit {
 
     /// Counts control frames that the peer has sent.
     pub(super) fn record_control(&self, control: ControlFrames) {
-        let starts = (control.updates + control.others) / CONTROLS_PER_START;
+        let all = control.updates + control.resets + control.others;
+        let starts = all / CONTROLS_PER_START;
         self.starts.fetch_add(starts as usize, Ordering::Relaxed);
         let due = control.updates as usize * BYTES_PER_UPDATE;
         let (sent, rest) = (&self.sent, |sent: usize| Some(sent.saturating_sub(due)));

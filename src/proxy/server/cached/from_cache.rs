@@ -40,8 +40,8 @@ use crate::server::tables::Tables;
 use crate::server::upstream::forward::Right;
 
 /// If a read has waited for longer than this, its right is looked up again before the read is
-/// answered. The decision may have expired, or the caller's roles may have changed. The API server
-/// is asked only in these cases.
+/// answered. The API server is asked only if the decision has expired or the caller's roles have
+/// changed.
 const VERDICT_COUNTS_FOR: Duration = Duration::from_secs(1);
 
 /// Bytes of a selection that are not charged separately, because the charge for the request covers
@@ -305,8 +305,8 @@ impl Caches {
     /// Answers `read` from the cache of the informer. If the read needs a fresh cache, the proof
     /// has shown that it is. The collection shows its objects in the form that the client asks for.
     ///
-    /// A read may have waited for its cache and its proof, and a list for another request that made
-    /// it. After a long wait, checks the right again.
+    /// A read may have waited for its cache, for its proof, or for the request that makes an equal
+    /// list. After a long wait, its right is checked again.
     async fn answer(
         &self,
         (info, caller): (&RequestInfo, &Caller),
@@ -323,7 +323,9 @@ impl Caches {
             }
             Err(unproven) => read::without_proof(unproven, read, &prepared.informer, delivery),
         };
-        if prepared.judged_at.elapsed() >= VERDICT_COUNTS_FOR {
+        // The API server itself judges what is forwarded.
+        let is_forwarded = matches!(answer, Err(Miss::Forward(_) | Miss::ForwardLimited(..)));
+        if !is_forwarded && prepared.judged_at.elapsed() >= VERDICT_COUNTS_FOR {
             prepared.verdict = self.may_read(info, caller, read).await?;
         }
         answer

@@ -30,7 +30,7 @@ pub(super) struct FilteredIo<I> {
     streams: Arc<Mutex<Streams>>,
     received: ReceivedFrames,
     sent: SentFrames,
-    /// The rest of the frames that were not made by the library and are to be sent.
+    /// What is left to send of the WINDOW_UPDATE frames that the library did not make.
     updates: BytesMut,
     /// How reading has ended, until the library knows it.
     end: Option<io::Result<()>>,
@@ -88,7 +88,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncRead for FilteredIo<I> {
         loop {
             {
                 let mut streams = this.streams.lock();
-                // The library flushes before it waits for more, and so sends them.
+                // The library flushes before it waits for more input. That sends them.
                 streams.take_updates(&mut this.updates);
                 if streams.read_passed(buffer, cx.waker()) {
                     return Poll::Ready(Ok(()));

@@ -36,7 +36,7 @@ pub(super) struct SentFrames {
     sent: usize,
     /// The number of bytes of the current frame's payload that are still to come.
     left: usize,
-    /// True if the current or last frame is continued.
+    /// True if the headers in the current or last frame go on in the next one.
     is_continued: bool,
 }
 

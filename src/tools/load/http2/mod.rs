@@ -1,6 +1,6 @@
-//! HTTP/2 connections on whose task a [`BodySink`] can take the body of an answer: without a task, a
-//! wake, a lock of the HTTP library or a copy for each DATA frame. The library handles all other
-//! frames.
+//! HTTP/2 connections for answers with many small DATA frames. A [`BodySink`] takes the body of an
+//! answer on the connection's own task. So a DATA frame needs no other task, no wake and no lock of
+//! the HTTP library, and is usually not copied. The library handles all other frames.
 
 mod filtered_io;
 mod frames;

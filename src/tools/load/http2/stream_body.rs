@@ -64,8 +64,8 @@ impl SinkableBody {
     /// body, and copies nothing. The answer's body must still be read: it has no data any more, but
     /// it ends or fails when the stream does. Dropping it ends the stream.
     ///
-    /// Has no effect if the body has been read or dropped, or if it has ended after its first bytes
-    /// had arrived: then the answer's body has the data. The answer must not have the header
+    /// Has no effect if the HTTP library already has the body: the body was read or dropped, or
+    /// trailers, a reset or the end of the connection came after its first bytes. Then the answer's body has the data. The answer must not have the header
     /// `Content-Length`, or its body fails at the end.
     pub(crate) fn send_to(self, sink: Box<dyn BodySink>) {
         self.streams.lock().give_to_sink(self.number, sink);

@@ -38,7 +38,7 @@ pub(super) struct Streams {
     passed: BytesMut,
     /// True if the last received frame for the library is continued by the next one.
     is_continued: bool,
-    /// Frames for the library that were not received now, and may not divide the headers that are.
+    /// Frames for the library that wait until the headers that are being received are complete.
     held_back: BytesMut,
     /// Frames that are to be sent.
     updates: Vec<u8>,
@@ -51,7 +51,7 @@ pub(super) struct Streams {
 /// What gets the DATA frames of a stream.
 enum Receiver {
     /// This is not known yet. The DATA frames so far are kept, and the flow-control window is not
-    /// opened for them, so the server stops when it is full.
+    /// opened for them, so a correct server stops when it is full.
     Undecided(Vec<u8>),
     Library,
     Sink {
@@ -241,7 +241,7 @@ impl Receiver {
 /// used. The library does not do this for bytes that it does not see.
 fn reopen(stream: u32, taken: &mut usize, window: u32, updates: &mut Vec<u8>) {
     if *taken >= window as usize / 2 {
-        // The server has sent no more than the window, which is a `u32`.
+        // It fits: less than half of a window was taken before, and a frame has less than 16 MiB.
         let bytes = take(taken) as u32;
         updates.extend_from_slice(&window_update(stream, bytes));
     }

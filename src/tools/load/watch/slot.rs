@@ -59,8 +59,10 @@ impl Slot {
 
     pub(super) async fn acquire(&self, client: &Client) -> Result<SlotConnection, Error> {
         let mut state = self.state.lock().await;
-        let closed = state.current.take_if(|connection| connection.is_closed());
-        state.former.extend(closed);
+        if let Some(closed) = state.current.take_if(|connection| connection.is_closed()) {
+            state.former.retain(|former| !former.has_ended());
+            state.former.push(closed);
+        }
         let connection = match &state.current {
             Some(connection) => connection.clone(),
             None => {

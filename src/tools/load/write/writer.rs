@@ -134,11 +134,7 @@ impl WriteJob {
                     }
                     sleep(WINDOW_PAUSE).await;
                 }
-                let is_due = self.run_state.clock.now() < end;
-                if !is_due {
-                    self.run_state.leave_window();
-                }
-                is_due
+                self.run_state.clock.now() < end
             }
             Some(numbers) if !numbers.contains(&number) => false,
             // The semaphore is closed if the writers must stop.

@@ -14,6 +14,7 @@ use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::{Kubefan, binary};
 use crate::support::programs::sim::Sim;
+use crate::support::settings::setting;
 
 /// A row of a table: its description, the flags of `kubefan load`, and the figures that it shows.
 struct Row {
@@ -72,6 +73,16 @@ const PEAK: Figure = Figure {
     unit: "MiB",
     of: |run| Some(run["server"]["resident_bytes_peak"].as_f64()? / 1024.0 / 1024.0),
 };
+const ALL_LIVE: Figure = Figure {
+    name: "all watches live again",
+    unit: "s",
+    of: |run| run["resume"]["all_live_seconds"].as_f64(),
+};
+const CPU_UNTIL_LIVE: Figure = Figure {
+    name: "server CPU until then",
+    unit: "s",
+    of: |run| run["resume"]["server_cpu_seconds"].as_f64(),
+};
 const LISTS: Figure = Figure {
     name: "p50 of a list",
     unit: "ms",
@@ -106,6 +117,21 @@ const ROWS: &[Row] = &[
     Row {
         what: "HTTP/1.1, 1,000 watchers, 2 KiB, 70 writes/s",
         flags: "--watchers 1000 --http 1 --rate 70 --duration 10s",
+        figures: &[CPU_PER_EVENT, P99],
+    },
+    Row {
+        what: "the same over HTTP/1.1, 20 writes/s",
+        flags: "--watchers 1000 --http 1 --rate 20 --duration 10s",
+        figures: &[CPU_PER_EVENT, P99, MEMORY_PER_WATCH],
+    },
+    Row {
+        what: "HTTP/2, 1,000 connections with one watch each, 2 KiB, 40 writes/s",
+        flags: "--watchers 1000 --connections 1000 --http 2 --rate 40 --duration 10s",
+        figures: &[CPU_PER_EVENT, P99, MEMORY_PER_WATCH],
+    },
+    Row {
+        what: "HTTP/2, 1,000 connections with one watch each, 2 KiB, 20 writes/s",
+        flags: "--watchers 1000 --connections 1000 --http 2 --rate 20 --duration 10s",
         figures: &[CPU_PER_EVENT, P99],
     },
     Row {
@@ -150,6 +176,11 @@ const ROWS: &[Row] = &[
         flags: "--watchers 100 --connections 2 --http 2 --rate 20 --objects 1000 --object-size 10Ki \
                 --list-storm 2 --duration 10s",
         figures: &[P99, LISTS],
+    },
+    Row {
+        what: "HTTP/2, 5,000 watchers on 50 connections, 20 writes/s, all connections cut",
+        flags: "--watchers 5000 --connections 50 --http 2 --rate 20 --duration 5s --resume",
+        figures: &[ALL_LIVE, CPU_UNTIL_LIVE],
     },
 ];
 
@@ -302,12 +333,38 @@ impl IoCounters {
     }
 }
 
-fn shown(figure: Figure, run: &Value) -> String {
-    match (figure.of)(run) {
+/// The median of a figure over the runs that have it.
+fn median(figure: Figure, runs: &[Value]) -> Option<f64> {
+    let mut values: Vec<_> = runs.iter().filter_map(figure.of).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+fn shown(value: Option<f64>) -> String {
+    match value {
         Some(value) if value >= 1_000.0 => format!("{value:.0}"),
         Some(value) => format!("{value:.2}"),
         None => "–".to_owned(),
     }
+}
+
+impl Figure {
+    /// The name and the unit, as a row of a table has them.
+    fn title(&self) -> String {
+        let unit = if self.unit.is_empty() { "" } else { ", " };
+        format!("{}{unit}{}", self.name, self.unit)
+    }
+}
+
+/// The watches that a server ended in all runs together.
+fn ended(runs: &[Value]) -> u64 {
+    let ended = runs.iter().map(|run| &run["watches"]["reconnects"]);
+    ended.map(|count| count.as_u64().expect("a count")).sum()
+}
+
+/// How often each row is measured, by turns; `KUBEFAN_ROUNDS` (3).
+fn rounds() -> usize {
+    setting("KUBEFAN_ROUNDS", 3)
 }
 
 /// Returns the rows with a description that contains the value of
@@ -317,70 +374,60 @@ fn wanted(rows: &'static [Row]) -> impl Iterator<Item = &'static Row> {
     rows.iter().filter(move |row| row.what.contains(&part))
 }
 
+/// A server that ends watches saves itself their events, so such a row has no ratio.
 async fn same(server: &ApiServer, directory: &TempDir) {
     println!("\n| same writes to both | kube-apiserver | kubefan | ratio |\n|---|---|---|---|");
     let direct = server.kubeconfig("admin");
     for row in wanted(ROWS) {
-        let secure = TlsKubefan::start(&direct).await;
-        let sides = [
-            WatchedServer {
+        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+        for _ in 0..rounds() {
+            let watched = WatchedServer {
                 name: "kube-apiserver",
                 kubeconfig: &direct,
                 pid: server.pid(),
                 written: None,
-            },
-            WatchedServer {
-                name: "kubefan",
-                kubeconfig: &secure.kubeconfig,
-                pid: secure.kubefan.pid(),
-                written: Some(&direct),
-            },
-        ];
-        let [theirs, ours] = &sides;
-        let theirs = load(row, theirs, directory).await;
-        let ours = load(row, ours, directory).await;
+            };
+            theirs.push(load(row, &watched, directory).await);
+            ours.push(load_kubefan(row, &direct, directory).await);
+        }
+        let lost = [ended(&theirs), ended(&ours)];
         for figure in row.figures {
-            let ratio = (figure.of)(&ours).zip((figure.of)(&theirs));
-            let ratio = ratio.map_or("–".to_owned(), |(ours, theirs)| {
-                format!("{:.2}", ours / theirs)
-            });
-            println!(
-                "| {}: {}{} | {} | {} | {ratio} |",
-                row.what,
-                figure.name,
-                if figure.unit.is_empty() {
-                    String::new()
-                } else {
-                    format!(", {}", figure.unit)
-                },
-                shown(*figure, &theirs),
-                shown(*figure, &ours),
-            );
+            let medians = [&theirs, &ours].map(|runs| median(*figure, runs));
+            let ratio = match (lost, medians) {
+                ([0, 0], [Some(theirs), Some(ours)]) => format!("{:.2}", ours / theirs),
+                ([0, 0], _) => "–".to_owned(),
+                ([theirs, ours], _) => format!("none: {theirs} and {ours} watches were ended"),
+            };
+            let [theirs, ours] = medians.map(shown);
+            let title = figure.title();
+            println!("| {}: {title} | {theirs} | {ours} | {ratio} |", row.what);
         }
     }
+}
+
+/// Loads a kubefan that has just started. The writes go to its upstream.
+async fn load_kubefan(row: &Row, upstream: &Path, directory: &TempDir) -> Value {
+    let secure = TlsKubefan::start(upstream).await;
+    let watched = WatchedServer {
+        name: "kubefan",
+        kubeconfig: &secure.kubeconfig,
+        pid: secure.kubefan.pid(),
+        written: Some(upstream),
+    };
+    load(row, &watched, directory).await
 }
 
 async fn alone(directory: &TempDir) {
     println!("\n| kubefan in front of the simulator | kubefan |\n|---|---|");
     for row in wanted(ALONE) {
-        let sim = Sim::start(&[]).await;
-        let written = sim.kubeconfig();
-        let secure = TlsKubefan::start(&written).await;
-        let watched = WatchedServer {
-            name: "kubefan",
-            kubeconfig: &secure.kubeconfig,
-            pid: secure.kubefan.pid(),
-            written: Some(&written),
-        };
-        let run = load(row, &watched, directory).await;
+        let mut runs = Vec::new();
+        for _ in 0..rounds() {
+            let sim = Sim::start(&[]).await;
+            runs.push(load_kubefan(row, &sim.kubeconfig(), directory).await);
+        }
         for figure in row.figures {
-            println!(
-                "| {}: {} {} | {} |",
-                row.what,
-                figure.name,
-                figure.unit,
-                shown(*figure, &run)
-            );
+            let value = shown(median(*figure, &runs));
+            println!("| {}: {} | {value} |", row.what, figure.title());
         }
     }
 }

@@ -7,9 +7,9 @@ use futures_util::future::{AbortHandle, BoxFuture, abortable};
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::client::conn::{http1, http2};
-use hyper::rt::Executor;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::Mutex;
+use tokio::task;
 
 use crate::body;
 use crate::body::{Body, BoxError};
@@ -36,8 +36,10 @@ pub enum HttpVersion {
 #[derive(Clone)]
 pub struct DedicatedConnection {
     sender: Arc<Sender>,
-    /// Ends the task that reads from and writes to the connection.
+    /// Ends the connection.
     abort: AbortHandle,
+    /// The task that reads from and writes to the connection.
+    task: task::AbortHandle,
 }
 
 /// Sends the requests of a [`DedicatedConnection`] whose HTTP the caller implements.
@@ -128,18 +130,25 @@ impl DedicatedConnection {
         Self::start(Sender::Custom(Box::new(sender)), connection)
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the task ends with the connection, which belongs to the caller"
+    )]
     fn start<E: std::error::Error>(
         sender: Sender,
         connection: impl Future<Output = Result<(), E>> + Send + 'static,
     ) -> Self {
         let (connection, abort) = abortable(connection);
-        TokioExecutor::new().execute(async move {
+        let task = tokio::spawn(async move {
             if let Ok(Err(error)) = connection.await {
                 tracing::debug!(%error, "connection to the API server broke");
             }
         });
-        let sender = Arc::new(sender);
-        Self { sender, abort }
+        Self {
+            sender: Arc::new(sender),
+            abort,
+            task: task.abort_handle(),
+        }
     }
 
     /// Returns true if no more requests can be sent over the connection.
@@ -151,6 +160,11 @@ impl DedicatedConnection {
             Sender::Custom(sender) => sender.is_closed(),
         };
         is_sender_closed || self.abort.is_aborted()
+    }
+
+    /// Returns true if the connection has ended, and with it all requests over it.
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
     }
 
     /// Closes the connection at once, as if it broke. All requests over it fail, and the bodies of

@@ -110,8 +110,8 @@ impl KeptLists {
         self.state.lock().find(key, account)
     }
 
-    /// Adds the list of `key`, of which there must be none, unless there is no memory for `bytes`
-    /// more.
+    /// Adds the list of `key` if there is memory for `bytes` more. There must be no list of `key`
+    /// yet.
     pub(super) fn add(
         &self,
         key: &ListKey,
@@ -281,8 +281,8 @@ impl KeptList {
     }
 
     /// Returns true if later requests may want the list of `key`, because the cache has no newer
-    /// version. A proof may have shown a version that the cache has not reached yet. A Table is not
-    /// current for long, because of its ages.
+    /// version. A proof may have shown a version that the cache has not reached yet. A Table is
+    /// never current, because its rows show ages.
     fn is_current(&self, key: &ListKey) -> bool {
         let newest = match key.printed {
             None => self.info.reader.snapshot(),

@@ -14,8 +14,8 @@ pub(super) struct MakingLists {
     lists: Arc<Mutex<HashMap<ListKey, Waiting>>>,
 }
 
-/// Held by the request that makes a list, which waits for nothing else meanwhile. When it is
-/// dropped, the requests that wait look for the list. If there is none, one of them makes it.
+/// Held by the request that makes a list. Meanwhile this request waits for no other one. When this
+/// is dropped, the requests that wait look for the list. If there is none, one of them makes it.
 pub(crate) struct Making {
     lists: MakingLists,
     key: ListKey,
