@@ -101,16 +101,6 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// Proves all objects of the cache by a barrier. There is no time limit.
-    async fn prove_by_barriers(&self) -> Result<Proof, ProofError> {
-        loop {
-            let start = self.start()?;
-            if let Some(proof) = self.prove_by_new_barrier(&start).await? {
-                return Ok(proof);
-            }
-        }
-    }
-
     fn start(&self) -> Result<Start, ProofError> {
         // Read the time before the snapshot: a list that begins after this time shows a state after
         // the calls of this proof.

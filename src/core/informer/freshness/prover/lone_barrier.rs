@@ -10,13 +10,13 @@ use crate::informer::freshness::plan::LoneBarriers;
 use crate::informer::freshness::proof::{Proof, ProofError};
 use crate::upstream::FreshnessProbe;
 
-/// How long a barrier that no verification list follows, and the watch's way to it, may take. On a
-/// resource that changes often, both together take some milliseconds.
-const SOON: Duration = Duration::from_millis(25);
-/// How long the call for a barrier of Events may take. The caller's time limit is longer, even if it
-/// first waits for a call in flight: so a slow API server makes such proofs too costly, and they
-/// don't time out. Guarded by `a_slow_barrier_makes_proofs_of_events_too_costly`.
-const EVENTS_CALL_LIMIT: Duration = Duration::from_secs(1);
+/// How long the call for a barrier that no verification list follows may take. The caller's time limit
+/// is longer, even if it first waits for a call in flight: so a slow API server makes such proofs too
+/// costly, and they don't time out. Guarded by `a_slow_barrier_makes_proofs_of_events_too_costly`.
+const CALL_LIMIT: Duration = Duration::from_millis(500);
+/// How long a proof waits for the watch after its barrier, if the API server is fast. On a resource that
+/// changes often, the watch takes some milliseconds.
+const WATCH_WAIT: Duration = Duration::from_millis(25);
 /// How long a proof of Events waits for an event after its barrier. The API server reads a list of
 /// Events from etcd, which often takes longer.
 const LATER_EVENT_WAIT: Duration = Duration::from_millis(100);
@@ -47,8 +47,12 @@ impl<P: FreshnessProbe> Prover<P> {
     /// There are no other calls.
     pub(in crate::informer::freshness) async fn prove_soon(&self) -> Result<Proof, ProofError> {
         let proof = async {
-            let proof = timeout(SOON, self.prove_by_barriers()).await;
-            proof.unwrap_or(Err(ProofError::TooCostly))
+            loop {
+                let start = self.start()?;
+                if let Some(proof) = self.prove_by_lone_barrier(&start, WATCH_WAIT).await? {
+                    return Ok(proof);
+                }
+            }
         };
         self.try_lone_barrier(proof).await
     }
@@ -57,13 +61,20 @@ impl<P: FreshnessProbe> Prover<P> {
     /// event shows that all changes up to the barrier were received. A verification list would cost
     /// the API server as much as the request itself.
     pub(super) async fn prove_by_later_event(&self, start: &Start) -> Attempt {
-        let proof = async {
-            let barrier = timeout(EVENTS_CALL_LIMIT, self.request_barrier(start)).await;
-            let barrier = barrier.unwrap_or(Err(ProofError::TooCostly))?;
-            let proof = timeout(LATER_EVENT_WAIT, self.prove_by_barrier(start, barrier)).await;
-            proof.unwrap_or(Err(ProofError::TooCostly))
-        };
+        let proof = self.prove_by_lone_barrier(start, LATER_EVENT_WAIT);
         self.try_lone_barrier(proof).await
+    }
+
+    /// Proves all objects of the cache by a barrier, and fails if the watch does not reach it in time:
+    /// within `wait`, or as long as the call for the barrier took. An API server that has too many
+    /// reads is slow. Their proofs must succeed then, because otherwise all of them are forwarded, and
+    /// it stays slow.
+    async fn prove_by_lone_barrier(&self, start: &Start, wait: Duration) -> Attempt {
+        let barrier = timeout(CALL_LIMIT, self.request_barrier(start)).await;
+        let barrier = barrier.unwrap_or(Err(ProofError::TooCostly))?;
+        let wait = wait.max(start.began.elapsed());
+        let proof = timeout(wait, self.prove_by_barrier(start, barrier)).await;
+        proof.unwrap_or(Err(ProofError::TooCostly))
     }
 
     /// Returns the result of `proof`, and counts whether the watch has reached its barrier. Fails

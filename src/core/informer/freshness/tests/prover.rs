@@ -342,6 +342,18 @@ async fn a_crowd_of_gets_is_proven_by_barriers_that_the_watch_reaches_soon() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_crowd_of_gets_waits_for_a_slow_api_server_as_it_would_for_their_answers() {
+    let by_barrier = (Some(ProofMethod::Barrier), vec!["barrier"]);
+    let mut world = World::new(ListAnswer::Same);
+    world.change();
+    *world.server.barrier_duration.lock() = Duration::from_millis(100);
+    for watch_delay_ms in [5, 110, 190] {
+        assert_eq!(world.prove_soon(Some(watch_delay_ms)).await, by_barrier);
+    }
+    assert_eq!(world.prove_soon(Some(210)).await, (None, vec!["barrier"]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_crowd_waits_for_a_watch_that_has_missed_the_barrier_of_a_list() {
     let mut world = World::new(ListAnswer::Same);
     assert_eq!(world.prove(None).await, (BY_LIST, vec!["barrier", "list"]));
