@@ -14,7 +14,7 @@ use crate::config::ServeConfig;
 /// that they have ever delivered as that of the last minute.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Creates the bill, unless it is off. Its memory is a metric of `registry`.
+/// Creates the bill, unless it is off. Its memory and what is saved are metrics of `registry`.
 pub(super) fn start_bill(
     config: &ServeConfig,
     registry: &Registry,
@@ -25,7 +25,7 @@ pub(super) fn start_bill(
     }
     let bill = Arc::new(Bill::new(&config.memory, Instant::now()));
     let sampled = Arc::clone(&bill);
-    registry.on_scrape(move |samples| sampled.sample(samples));
+    registry.on_scrape(move |samples| sampled.sample(Instant::now(), samples));
     let settled = Arc::clone(&bill);
     shutdown.spawn_background(async move {
         let mut ticks = interval(SETTLE_INTERVAL);

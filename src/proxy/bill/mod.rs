@@ -22,6 +22,7 @@ mod table;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use advice::Context;
 use advice::advise;
@@ -31,17 +32,39 @@ use snapshot::Column;
 pub use snapshot::{
     AdviceRow, ClientRow, CpuShares, LargestRow, Numbers, Snapshot, SnapshotOptions,
 };
-use table::Table;
 pub use table::{
     Behind, Conditions, Entry, Identity, OpenAnswer, OpenHandle, Operation, Outcome, Progress,
     SelectorClass,
 };
+use table::{Count, Table, total};
 use tokio::time::Instant;
 
 use crate::ledger::{Budget, Limits};
 
 /// The most bytes of rows.
 const MOST_BYTES: usize = 16 << 20;
+
+/// The metrics of what the answers from caches would have cost the API server.
+const SAVED: [(&str, &str, Count); 3] = [
+    (
+        "kubefan_saved_requests_total",
+        "Requests that caches have answered instead of the API server.",
+        Count::SavedRequests,
+    ),
+    (
+        "kubefan_saved_list_objects_total",
+        "Objects in lists that caches have answered instead of the API server.",
+        Count::SavedObjects,
+    ),
+    (
+        "kubefan_saved_watch_events_total",
+        "Events that caches have sent to watches instead of the API server.",
+        Count::SavedEvents,
+    ),
+];
+const SAVED_CPU: &str = "kubefan_saved_cpu_seconds_total";
+const SAVED_CPU_HELP: &str =
+    "An estimate of the CPU time that the answers from caches would have cost the API server.";
 
 /// What all clients have used.
 pub struct Bill {
@@ -120,8 +143,16 @@ impl Bill {
         (kind, self.table.bytes(), limit)
     }
 
-    /// Adds the memory of the bill, and its limit, to `samples`.
-    pub fn sample(&self, samples: &mut Samples) {
+    /// Adds what the API server was saved until `now`, the memory of the bill, and its limit, to
+    /// `samples`.
+    pub fn sample(&self, now: Instant, samples: &mut Samples) {
+        let (usages, other) = self.table.read(now);
+        let total = total(&usages, &other);
+        for (name, help, count) in SAVED {
+            samples.counter(name, help, &[], total.get(count) as f64);
+        }
+        let seconds = Duration::from_nanos(total.get(Count::SavedCpu)).as_secs_f64();
+        samples.counter(SAVED_CPU, SAVED_CPU_HELP, &[], seconds);
         self.budget.set_used(self.table.bytes());
         self.budget.sample(samples);
     }

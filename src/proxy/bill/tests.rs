@@ -247,17 +247,38 @@ fn a_snapshot_has_the_documented_fields() {
 }
 
 #[test]
-fn the_memory_of_the_bill_is_a_metric() {
+fn the_memory_of_the_bill_and_what_is_saved_are_metrics() {
     let registry = Registry::new();
     let start = Instant::now();
     let bill = Arc::new(Bill::new(&limits(), start));
     let sampled = Arc::clone(&bill);
-    registry.on_scrape(move |samples| sampled.sample(samples));
-    bill.record(&entry("a", "get"), start);
+    registry.on_scrape(move |samples| sampled.sample(start, samples));
+    let saved = Cost {
+        requests: 1,
+        objects: 40,
+        events: 3,
+        cpu: Duration::from_millis(1_500),
+        ..Cost::default()
+    };
+    // More clients than have rows.
+    for number in 0..2_000 {
+        let user = number.to_string();
+        let entry = Entry {
+            saved,
+            ..entry(&user, "list")
+        };
+        bill.record(&entry, start);
+    }
     let (_, metrics) = registry.render();
-    let bytes = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix("kubefan_kept_memory_bytes{kind=\"bill\"} "));
-    let bytes: f64 = bytes.expect("the metric").parse().expect("a number");
-    assert!(bytes > 1_000.0, "{bytes}");
+    let value = |name: &str| {
+        let value = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.expect("the metric").parse::<f64>().expect("a number")
+    };
+    assert!(value("kubefan_kept_memory_bytes{kind=\"bill\"}") > 1_000.0);
+    assert_eq!(value("kubefan_saved_requests_total"), 2_000.0);
+    assert_eq!(value("kubefan_saved_list_objects_total"), 80_000.0);
+    assert_eq!(value("kubefan_saved_watch_events_total"), 6_000.0);
+    assert_eq!(value("kubefan_saved_cpu_seconds_total"), 3_000.0);
 }

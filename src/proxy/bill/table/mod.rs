@@ -32,7 +32,7 @@ pub use operation::{Conditions, Operation, SelectorClass};
 use parking_lot::Mutex;
 use shard::{Asked, ClientRow, Shard, SlowClients};
 use tokio::time::Instant;
-pub(super) use usage::{ClientUsage, OperationUsage, Slow};
+pub(super) use usage::{ClientUsage, OperationUsage, Slow, total};
 
 use crate::bill::cpu::CpuAccount;
 
