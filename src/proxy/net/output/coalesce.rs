@@ -126,7 +126,8 @@ impl<I: Transport> Inner<I> {
         let was_due = self.flow.is_refill_due();
         let gathered = self.poll_gather(cx, data);
         if !was_due && self.flow.is_refill_due() {
-            // The library must read the frame that refills what it may send.
+            // The library must read the frame that refills what it may send. Its task runs now, so
+            // this only makes it run again.
             cx.waker().wake_by_ref();
         }
         gathered
