@@ -3,8 +3,8 @@
 //!
 //! The library has no part in the DATA frames of a stream that kubefan has taken over. So it must
 //! not get the WINDOW_UPDATE frames for them: its window would become too large, and it would end
-//! the stream. Those of the connection are divided between kubefan and the library. The rest of what
-//! is received passes unchanged.
+//! the stream. Those of the connection are divided between kubefan and the library. All other
+//! frames that are received pass unchanged.
 //!
 //! What the library writes is followed, because frames of kubefan may only be between its frames,
 //! after the head of the answer, and before the end of the stream.
@@ -136,8 +136,8 @@ impl FlowControl {
     }
 
     /// Returns the most bytes of payload that a DATA frame of `stream` may have now. If there are
-    /// none, the stream's waker is woken when there are some. `place` is anything at first, and then
-    /// what the last call for the stream has left there.
+    /// none, the stream's waker is woken when there are some. `place` is anything at first, and
+    /// then what the last call for the stream has left there.
     ///
     /// # Errors
     /// If the stream has ended.
