@@ -18,7 +18,7 @@ mod properties;
 /// A fuzz target: its name, its property, and the words for generating its inputs.
 type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
-const TARGETS: [Target; 11] = [
+const TARGETS: [Target; 12] = [
     (
         "accept",
         properties::accept,
@@ -74,6 +74,26 @@ const TARGETS: [Target; 11] = [
             "a",
             "é",
             " ",
+        ],
+    ),
+    (
+        "http2_frames",
+        properties::http2_frames,
+        &[
+            "\0\0\0",
+            "\0\0\x04",
+            "\0\0\x06",
+            "\x01\x04",
+            "\x01\x05",
+            "\x03\0",
+            "\x04\0",
+            "\x04\x01",
+            "\x08\0",
+            "\0\x01",
+            "\0\0\0\x01",
+            "\0\0\0\x03",
+            "\0\x04",
+            "\x7f",
         ],
     ),
     (

@@ -3,11 +3,12 @@
 //!
 //! The fuzz targets call these functions with the inputs that libFuzzer generates.
 //! `tests/it/fuzzing.rs` compiles these files too, and calls the functions with the seeds in
-//! `corpus` and with damaged copies of them. The functions use kubefan's public API and the load
-//! test's frame parser.
+//! `corpus` and with damaged copies of them. The functions use kubefan's public API, the flow control
+//! of HTTP/2 connections, and the load test's frame parser.
 
 mod accept;
 mod frames;
+mod http2;
 mod json;
 mod load;
 mod options;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 pub use accept::accept;
 pub use frames::watch_frames;
+pub use http2::http2_frames;
 pub use json::object_json;
 use kubefan::api::{GroupVersionResource, Resource, SelectableFields};
 pub use load::load_frames;

@@ -31,6 +31,9 @@ pub use input::received::RequestBody;
 pub(crate) use loopback::is_loopback;
 pub use metrics::Metrics;
 pub use output::abort::Abort;
+/// For the fuzz targets.
+#[doc(hidden)]
+pub use output::flow_control::{FlowControl, StreamReset};
 pub use peer::{CertificateChain, Peer, Protocol};
 pub use served_socket::ServedSocket;
 #[cfg(test)]

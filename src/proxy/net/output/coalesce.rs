@@ -4,23 +4,30 @@
 //! system call per stream. This module gathers frames while the connection is polled, and writes
 //! them once afterwards. It is only for HTTP/2: after an upgrade of HTTP/1.1 nothing would flush
 //! the frames.
+//!
+//! Some DATA frames are not the crate's: see [`DataFrames`](super::data_frames::DataFrames).
 
 use std::cell::Cell;
 use std::io;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
+use bytes::{Buf, Bytes};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::filtered_reads::FilteredReads;
+use super::flow_control::{FlowControl, StreamReset};
 use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
 
 /// From this many bytes on, a write does not wait for more output, because that would take more
 /// memory.
 const FLUSH_THRESHOLD: usize = 64 << 10;
+/// Data is not cut into frames that are shorter than this many bytes because the output is full.
+pub(super) const SHORTEST_PART: usize = 256;
 
 thread_local! {
     /// A buffer that connections of this thread take in turn, each for the duration of a write.
@@ -33,7 +40,8 @@ pub(in crate::net) struct CoalescedIo<I>(Arc<Mutex<Inner<I>>>);
 /// Writes to the socket what a [`CoalescedIo`] has gathered.
 pub(in crate::net) struct Flusher<I>(Arc<Mutex<Inner<I>>>);
 
-struct Inner<I> {
+/// The socket, its gathered output, and the flow control of the connection.
+pub(super) struct Inner<I> {
     io: I,
     buffers: Arc<Buffers>,
     /// Bytes of `gathered` that were last published in `buffers`.
@@ -47,6 +55,12 @@ struct Inner<I> {
     is_put_off: bool,
     /// False if `io` may hold bytes that it has not flushed.
     is_flushed: bool,
+    /// True if the last write waits for the peer.
+    is_blocked: bool,
+    /// The error of a write that had no caller to return it to.
+    failure: Option<io::Error>,
+    reads: FilteredReads,
+    flow: FlowControl,
 }
 
 /// Returns both ends of `io`. `io` must not be used in any other way. The bytes that wait to be
@@ -61,8 +75,23 @@ pub(in crate::net) fn coalesce<I>(io: I, buffers: Arc<Buffers>) -> (CoalescedIo<
         taken: 0,
         is_put_off: false,
         is_flushed: true,
+        is_blocked: false,
+        failure: None,
+        reads: FilteredReads::default(),
+        flow: FlowControl::default(),
     }));
     (CoalescedIo(Arc::clone(&inner)), Flusher(inner))
+}
+
+/// Calls `change`, and then wakes the streams that can go on. The lock is free by then, because a
+/// waker may drop streams.
+fn update<I, T>(shared: &Mutex<Inner<I>>, change: impl FnOnce(&mut Inner<I>) -> T) -> T {
+    let mut inner = shared.lock();
+    let result = change(&mut inner);
+    let woken = inner.flow.take_woken();
+    drop(inner);
+    woken.into_iter().for_each(Waker::wake);
+    result
 }
 
 // === impl Flusher ===
@@ -79,29 +108,40 @@ impl<I: Transport> Flusher<I> {
         cx: &mut Context<'_>,
         more_follows: bool,
     ) -> Poll<io::Result<()>> {
-        let mut inner = self.0.lock();
-        let waiting = inner.gathered.len() + inner.taken;
-        if more_follows && waiting > 0 && waiting < FLUSH_THRESHOLD && !inner.is_put_off {
-            inner.is_put_off = true;
-            return Poll::Pending;
-        }
-        let drained = inner.poll_drain(cx);
-        inner.publish();
-        drained
+        update(&self.0, |inner| inner.poll_flush(cx, more_follows))
     }
 }
 
 // === impl Inner ===
 
+impl<I> Inner<I> {
+    pub(super) fn flow(&mut self) -> &mut FlowControl {
+        &mut self.flow
+    }
+}
+
 impl<I: Transport> Inner<I> {
+    /// Gathers what the HTTP library writes.
     fn gather(&mut self, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let was_due = self.flow.is_refill_due();
+        let gathered = self.poll_gather(cx, data);
+        if !was_due && self.flow.is_refill_due() {
+            // The library must read the frame that refills what it may send. Its task runs now, so
+            // this only makes it run again.
+            cx.waker().wake_by_ref();
+        }
+        gathered
+    }
+
+    fn poll_gather(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         if self.is_full() && !self.pass_to_io()? {
             ready!(self.poll_make_room(cx))?;
         }
-        if self.gathered.capacity() == 0 {
-            self.gathered = SPARE_BUFFER.take();
-            self.gathered.reserve_exact(I::GATHER_SIZE);
-        }
+        self.take_buffer();
         let mut taken = 0;
         for part in data {
             let mut rest = &part[..];
@@ -109,14 +149,99 @@ impl<I: Transport> Inner<I> {
                 if self.is_full() && !self.pass_to_io()? {
                     return Poll::Ready(Ok(taken));
                 }
-                let room = I::GATHER_SIZE - self.gathered.len();
-                let (fitting, later) = rest.split_at(rest.len().min(room));
+                let (fitting, later) = rest.split_at(rest.len().min(self.room()));
                 self.gathered.extend_from_slice(fitting);
+                self.flow.write(fitting);
                 taken += fitting.len();
                 rest = later;
             }
         }
         Poll::Ready(Ok(taken))
+    }
+
+    /// Gathers DATA frames of `stream` with as much of `data` as fits, and leaves the rest. Pending
+    /// while there is a rest. `place` is as for [`FlowControl::room`].
+    pub(super) fn write_data(
+        &mut self,
+        place: &mut usize,
+        stream: u32,
+        data: &mut Bytes,
+    ) -> Poll<Result<(), StreamReset>> {
+        while data.has_remaining() {
+            let length = ready!(self.poll_fitting(place, stream, data.len()))?;
+            let head = self.flow.begin_frame(place, stream, length);
+            self.take_buffer();
+            self.gathered.extend_from_slice(&head);
+            self.gathered.extend_from_slice(&data[..length]);
+            data.advance(length);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Returns how many of `wanted` bytes fit into a DATA frame of `stream` now, at least one.
+    pub(super) fn poll_fitting(
+        &mut self,
+        place: &mut usize,
+        stream: u32,
+        wanted: usize,
+    ) -> Poll<Result<usize, StreamReset>> {
+        let allowed = self.flow.room(place, stream)?.min(wanted);
+        if allowed == 0 {
+            return Poll::Pending;
+        }
+        let fitting = self.fitting(allowed);
+        if fitting == 0 {
+            self.flow.wait(place, stream);
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(fitting))
+    }
+
+    /// Returns how many of `wanted` bytes fit into a frame; 0 if the output is full, or the socket
+    /// took nothing.
+    fn fitting(&mut self, wanted: usize) -> usize {
+        if self.is_blocked {
+            return 0;
+        }
+        if self.room() < FlowControl::HEAD_BYTES + wanted
+            && !self.gathered.is_empty()
+            && let Err(error) = self.pass_to_io()
+        {
+            // The next flush returns the error.
+            self.failure = Some(error);
+        }
+        let fitting = self.room().saturating_sub(FlowControl::HEAD_BYTES);
+        let is_short = fitting < SHORTEST_PART.min(wanted);
+        if is_short && !self.gathered.is_empty() {
+            return 0;
+        }
+        fitting.min(wanted)
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>, more_follows: bool) -> Poll<io::Result<()>> {
+        if let Some(failure) = self.failure.take() {
+            return Poll::Ready(Err(failure));
+        }
+        let waiting = self.gathered.len() + self.taken;
+        if more_follows && waiting > 0 && waiting < FLUSH_THRESHOLD && !self.is_put_off {
+            self.is_put_off = true;
+            return Poll::Pending;
+        }
+        let drained = self.poll_drain(cx);
+        self.is_blocked = drained.is_pending();
+        if !self.is_blocked {
+            self.flow.wake_waiting();
+        }
+        self.publish();
+        drained
+    }
+
+    /// Takes the buffer of the thread if nothing is gathered.
+    fn take_buffer(&mut self) {
+        if self.gathered.capacity() == 0 {
+            self.gathered = SPARE_BUFFER.take();
+            self.gathered.reserve_exact(I::GATHER_SIZE);
+        }
     }
 
     /// Publishes the memory of the gathered bytes. The memory is returned when all bytes were
@@ -130,7 +255,12 @@ impl<I: Transport> Inner<I> {
     }
 
     fn is_full(&self) -> bool {
-        self.gathered.len() >= I::GATHER_SIZE
+        self.room() == 0
+    }
+
+    /// Returns how many bytes can be gathered.
+    fn room(&self) -> usize {
+        I::GATHER_SIZE - self.gathered.len()
     }
 
     /// Passes gathered bytes to the buffer of `io`. Returns true if `io` has taken some.
@@ -199,13 +329,27 @@ impl<I> Drop for Inner<I> {
 
 // === impl CoalescedIo ===
 
+impl<I> CoalescedIo<I> {
+    /// Returns what the DATA frames of kubefan are written to.
+    pub(super) fn inner(&self) -> &Arc<Mutex<Inner<I>>> {
+        &self.0
+    }
+}
+
+impl<I> Drop for CoalescedIo<I> {
+    /// Ends the streams, because nothing would end them later.
+    fn drop(&mut self) {
+        update(&self.0, |inner| inner.flow.end());
+    }
+}
+
 impl<I: Transport> AsyncWrite for CoalescedIo<I> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.0.lock().gather(cx, &[IoSlice::new(data)])
+        update(&self.0, |inner| inner.gather(cx, &[IoSlice::new(data)]))
     }
 
     fn poll_write_vectored(
@@ -213,7 +357,7 @@ impl<I: Transport> AsyncWrite for CoalescedIo<I> {
         cx: &mut Context<'_>,
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.0.lock().gather(cx, data)
+        update(&self.0, |inner| inner.gather(cx, data))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -226,9 +370,11 @@ impl<I: Transport> AsyncWrite for CoalescedIo<I> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut inner = self.0.lock();
-        ready!(inner.poll_drain(cx))?;
-        Pin::new(&mut inner.io).poll_shutdown(cx)
+        update(&self.0, |inner| {
+            inner.flow.end();
+            ready!(inner.poll_drain(cx))?;
+            Pin::new(&mut inner.io).poll_shutdown(cx)
+        })
     }
 }
 
@@ -238,7 +384,10 @@ impl<I: Transport> AsyncRead for CoalescedIo<I> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0.lock().io).poll_read(cx, buffer)
+        update(&self.0, |inner| {
+            let (io, flow) = (&mut inner.io, &mut inner.flow);
+            inner.reads.poll_read(cx, io, flow, buffer)
+        })
     }
 }
 

@@ -5,5 +5,8 @@ pub(super) mod answer_body;
 pub(super) mod answer_slot;
 mod chunks;
 pub(super) mod coalesce;
+pub(super) mod data_frames;
+mod filtered_reads;
+pub(super) mod flow_control;
 pub(super) mod http1;
 pub(super) mod streams;
