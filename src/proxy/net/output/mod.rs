@@ -6,4 +6,5 @@ pub(super) mod answer_slot;
 mod chunks;
 pub(super) mod coalesce;
 pub(super) mod http1;
+pub(super) mod http2;
 pub(super) mod streams;
