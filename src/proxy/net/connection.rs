@@ -1,7 +1,7 @@
 //! Serves one connection from its first request to its end, over any transport.
 
 use std::error::Error;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::iter::successors;
 use std::num::NonZeroU32;
@@ -10,26 +10,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
-use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use tower::Service;
 
 use crate::bill::CpuAccount;
 use crate::ledger::{Account, Client};
-use crate::net::config::{CONNECTION_WINDOW, STREAM_WINDOW};
+use crate::net::input::incoming::Incoming;
 use crate::net::input::paced_reads::PacedReads;
 use crate::net::input::received::{Received, RequestBody};
 use crate::net::input::resets::{PeerLimit, Unanswered};
 use crate::net::output::abort::Answer;
 use crate::net::output::answer_body::AnswerBody;
 use crate::net::output::answer_slot::{AnswerSlot, permits_plain_chunks};
-use crate::net::output::coalesce::{CoalescedIo, Flusher, coalesce};
+use crate::net::output::coalesce::{Flusher, coalesce};
 use crate::net::output::http1::Http1;
-use crate::net::output::streams::{InService, StreamExecutor, Streams};
+use crate::net::output::http2::Http2;
+use crate::net::output::streams::{OpenStreams, StreamHandle, Streams};
 use crate::net::served_socket::{Meter, ServedSocket};
 use crate::net::{Abort, ClientConnection, ClientHandle, Config, Peer, Protocol, Transport};
 
@@ -56,7 +57,7 @@ pub trait HttpService<B>:
 }
 
 /// The body of a response.
-pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static {}
+pub trait ResponseBody: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static {}
 
 /// The future of [`serve_connection`]. It is boxed because its size differs much between protocols.
 pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
@@ -75,21 +76,19 @@ struct Requests<S> {
     received: Received,
     /// The limit of resets, control frames and started requests; `None` over HTTP/1.1.
     limit: Option<Arc<PeerLimit>>,
-    /// The executor of the streams; `None` over HTTP/1.1.
-    streams: Option<StreamExecutor>,
     /// `None` if the CPU time is not measured.
     cpu: Option<Arc<CpuAccount>>,
 }
 
-/// A connection of the HTTP library, with what ends it.
+/// A connection with what ends it.
 struct Driven<C, S> {
-    connection: Pin<Box<C>>,
+    connection: C,
     account: Option<Arc<Account>>,
     /// True if the account wakes the connection.
     is_registered: bool,
     stop: Pin<Box<S>>,
     /// Called when `stop` completes; `None` after that.
-    finish: Option<fn(Pin<&mut C>)>,
+    finish: Option<fn(&mut C)>,
 }
 
 /// Serves the requests of a connection until the connection ends or is upgraded. With `account`,
@@ -129,7 +128,7 @@ where
     let socket = socket.metered(Meter::new(Arc::clone(&buffers), reads));
     let socket = socket.paced(limit.clone().map(PacedReads::new));
     let cpu = config.measures_cpu.then(Arc::<CpuAccount>::default);
-    let mut requests = Requests {
+    let requests = Requests {
         service,
         protocol,
         peer,
@@ -137,17 +136,13 @@ where
         account,
         received,
         limit,
-        streams: None,
         cpu,
     };
     match protocol {
         Protocol::Http1 => requests.serve_http1(socket, &http1(config), stop),
         Protocol::Http2 => {
-            let streams = Streams::new();
-            requests.streams = Some(streams.executor());
-            let builder = http2(config, streams.executor());
             let (io, flusher) = coalesce(socket, buffers);
-            requests.serve_http2((io, flusher), &builder, streams, stop)
+            requests.serve_http2(Http2::new(config, io), flusher, stop)
         }
     }
 }
@@ -174,9 +169,9 @@ impl<S> Requests<S> {
         let (is_upgraded, received) = (socket.is_upgraded(), self.received.clone());
         let slot = AnswerSlot::default();
         let answers = slot.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
+        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let (answers, is_permitted) = (answers.clone(), permits_plain_chunks(&request));
-            let answer = self.answer::<B>(request);
+            let answer = self.answer::<B>(request.map(Incoming::Http1), None);
             async move {
                 let answer = answer.await?;
                 Ok::<_, S::Error>(answers.put(answer, is_permitted))
@@ -185,7 +180,8 @@ impl<S> Requests<S> {
         let connection = Http1::new(builder, socket, service, slot, received);
         let mut driven = Driven::new(connection, account, stop, Http1::finish);
         Box::pin(async move {
-            let ended = drive(cpu, |cx| driven.poll(cx)).await;
+            let poll = |cx: &mut Context<'_>| driven.poll(cx, |http1, cx| Pin::new(http1).poll(cx));
+            let ended = drive(cpu, poll).await;
             is_upgraded.store(true, Ordering::Relaxed);
             ended
         })
@@ -193,9 +189,8 @@ impl<S> Requests<S> {
 
     fn serve_http2<B: ResponseBody, I: Transport + Send + 'static>(
         self,
-        (io, flusher): (CoalescedIo<I>, Flusher<I>),
-        builder: &http2::Builder<StreamExecutor>,
-        mut streams: Streams,
+        connection: Http2<I>,
+        flusher: Flusher<I>,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> ConnectionFuture
     where
@@ -203,10 +198,11 @@ impl<S> Requests<S> {
     {
         let (account, cpu) = (self.account.clone(), self.cpu.clone());
         let (limit, received) = (self.limit.clone(), self.received.clone());
-        let service = service_fn(move |request| self.answer::<B>(request));
-        let connection = builder.serve_connection(TokioIo::new(io), service);
-        let finish = http2::Connection::graceful_shutdown;
-        let mut driven = Driven::new(connection, account, stop, finish);
+        let mut answer = move |request: Request<Incoming>, stream: &Arc<StreamHandle>| {
+            self.answer::<B>(request, Some(stream))
+        };
+        let mut streams = Streams::new();
+        let mut driven = Driven::new(connection, account, stop, Http2::finish);
         let flush = move |cx: &mut Context<'_>, more_follows| {
             if let Some(limit) = &limit {
                 limit.end_poll();
@@ -215,7 +211,12 @@ impl<S> Requests<S> {
             flusher.poll_flush(cx, more_follows)
         };
         Box::pin(async move {
-            let poll = |cx: &mut Context<'_>| streams.poll(cx, |cx| driven.poll(cx), &flush);
+            let poll = |cx: &mut Context<'_>| {
+                let connection = |cx: &mut Context<'_>, open: &mut OpenStreams| {
+                    driven.poll(cx, |http2, cx| http2.poll(cx, open, &mut answer))
+                };
+                streams.poll(cx, connection, &flush)
+            };
             let ended = drive(cpu, poll).await;
             // Closes the socket, before the streams take their time.
             drop((driven, flush));
@@ -225,16 +226,18 @@ impl<S> Requests<S> {
     }
 
     /// Answers a request with the service, and measures the request and its answer until they end.
+    /// `stream` is the request's over HTTP/2.
     fn answer<B: ResponseBody>(
         &self,
         request: Request<Incoming>,
+        stream: Option<&Arc<StreamHandle>>,
     ) -> impl Future<Output = Result<Response<AnswerBody<B>>, S::Error>> + Send + use<B, S>
     where
         S: HttpService<B>,
     {
         let (mut request, in_progress) = self.received.begin_request(request);
         let upgradeable = (self.protocol == Protocol::Http1).then(|| self.received.clone());
-        let (client, current) = self.client();
+        let (client, current) = self.client(stream);
         request.extensions_mut().insert(client);
         if let Some(limit) = &self.limit {
             limit.record_start();
@@ -242,7 +245,7 @@ impl<S> Requests<S> {
         let unanswered = Unanswered(self.limit.clone());
         let shown = self.account.as_ref().and_then(|account| account.client());
         let shown = shown.map(Client::begin_request);
-        let answer = InService::new(self.service.clone().call(request));
+        let answer = self.service.clone().call(request);
         async move {
             let answer = answer.await?;
             // An upgraded connection may be aborted until it ends.
@@ -259,14 +262,14 @@ impl<S> Requests<S> {
 
     /// Returns the client's side of the next request. Over HTTP/1.1 with an account, also returns
     /// the state of the answer that the abort changes.
-    fn client(&self) -> (ClientHandle, Option<Answer>) {
+    fn client(&self, stream: Option<&Arc<StreamHandle>>) -> (ClientHandle, Option<Answer>) {
         let mut current = None;
-        let abort = self.account.as_ref().map(|account| match &self.streams {
+        let abort = self.account.as_ref().map(|account| match stream {
             None => {
                 let answer = current.insert(Answer::default()).clone();
                 Abort::of_answer(Arc::clone(account), answer)
             }
-            Some(streams) => Abort::of_stream(streams.next_stream()),
+            Some(stream) => Abort::of_stream(Arc::clone(stream)),
         });
         let client = ClientHandle {
             peer: self.peer.clone(),
@@ -279,15 +282,10 @@ impl<S> Requests<S> {
     }
 }
 
-impl<C, E, S> Driven<C, S>
-where
-    C: Future<Output = Result<(), E>>,
-    E: Into<BoxError>,
-    S: Future<Output = ()>,
-{
-    fn new(connection: C, account: Option<Arc<Account>>, stop: S, finish: fn(Pin<&mut C>)) -> Self {
+impl<C, S: Future<Output = ()>> Driven<C, S> {
+    fn new(connection: C, account: Option<Arc<Account>>, stop: S, finish: fn(&mut C)) -> Self {
         Self {
-            connection: Box::pin(connection),
+            connection,
             account,
             is_registered: false,
             stop: Box::pin(stop),
@@ -295,23 +293,28 @@ where
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+    /// Polls the connection with `poll`, unless its account was closed.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut C, &mut Context<'_>) -> Poll<Result<(), BoxError>>,
+    ) -> Poll<Result<(), BoxError>> {
         if let Some(account) = &self.account
             && account.poll_close(cx, &mut self.is_registered).is_ready()
         {
             return Poll::Ready(Err(CLOSED_FOR_MEMORY.into()));
         }
         // Polled before `stop`, so that a request that has arrived is answered.
-        let mut polled = self.connection.as_mut().poll(cx);
+        let polled = poll(&mut self.connection, cx);
         if polled.is_pending()
             && self.finish.is_some()
             && self.stop.as_mut().poll(cx).is_ready()
             && let Some(finish) = self.finish.take()
         {
-            finish(self.connection.as_mut());
-            polled = self.connection.as_mut().poll(cx);
+            finish(&mut self.connection);
+            return poll(&mut self.connection, cx);
         }
-        polled.map_err(Into::into)
+        polled
     }
 }
 
@@ -343,7 +346,12 @@ fn is_ordinary_end(error: &(dyn Error + 'static)) -> bool {
         )
     };
     let is_silent = |error: &hyper::Error| error.is_incomplete_message() || error.is_timeout();
+    // `h2` does not name the error of the socket as the source of its own.
+    let of_socket = error
+        .downcast_ref::<h2::Error>()
+        .and_then(h2::Error::get_io);
     error.downcast_ref().is_some_and(is_silent)
+        || of_socket.is_some_and(is_gone)
         || successors(Some(error), |&cause| cause.source())
             .any(|cause| cause.downcast_ref().is_some_and(is_gone))
 }
@@ -364,21 +372,6 @@ fn http1(config: &Config) -> http1::Builder {
     builder
 }
 
-fn http2(config: &Config, executor: StreamExecutor) -> http2::Builder<StreamExecutor> {
-    let mut builder = http2::Builder::new(executor);
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(config.max_concurrent_streams.get())
-        .max_send_buf_size(config.max_send_buffer)
-        .max_header_list_size(config.max_header_bytes)
-        .max_pending_accept_reset_streams(config.max_early_resets)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .keep_alive_interval(config.ping_interval)
-        .keep_alive_timeout(config.ping_timeout);
-    builder
-}
-
 impl<S, B> HttpService<B> for S where
     S: Service<Request<RequestBody>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
         + Clone
@@ -387,4 +380,7 @@ impl<S, B> HttpService<B> for S where
 {
 }
 
-impl<B> ResponseBody for B where B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static {}
+impl<B> ResponseBody for B where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static
+{
+}

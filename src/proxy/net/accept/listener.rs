@@ -357,7 +357,7 @@ impl Context {
         }
         let first = read_first_bytes(&mut handshaken.stream);
         let (first, is_http2) = timeout(self.config.head_timeout, first).await??;
-        // If TLS chose HTTP/2, hyper refuses any other first bytes.
+        // If TLS chose HTTP/2, `h2` refuses any other first bytes.
         let protocol = if is_http2 || chosen.is_some() {
             Protocol::Http2
         } else {

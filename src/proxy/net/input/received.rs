@@ -12,9 +12,10 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::Request;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
+use kubefan_core::body::BoxError;
 use parking_lot::Mutex;
 
+use super::incoming::Incoming;
 use super::received_bytes::{ReceivedBytes, length_of_head};
 use super::received_frames::{ControlFrames, DATA_FRAME_BYTES, ReceivedFrames};
 use super::resets::PeerLimit;
@@ -233,12 +234,12 @@ impl Drop for InProgress {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         let has_ended = match &polled {
             Poll::Ready(Some(Ok(frame))) => {

@@ -4,7 +4,7 @@
 //! Such a stream does not count in the limit of concurrent streams any more, but its request was
 //! parsed and started. So a peer that repeatedly opens and resets streams ("rapid reset",
 //! CVE-2023-44487) could cause any amount of work. `h2` limits only resets of streams that the
-//! server has not accepted yet, and hyper accepts streams at once.
+//! server has not accepted yet, and a connection accepts streams at once.
 //!
 //! A PING or SETTINGS frame needs an answer, and counts like a reset. A WINDOW_UPDATE frame needs
 //! no answer, and a peer that receives much data sends many of them. So it counts as a tenth of a

@@ -10,8 +10,8 @@ use crate::ledger::Account;
 /// Every request on a connection with an account has one. Clones end the same answer. It affects
 /// neither an answer that has already ended nor the next answer on the connection.
 ///
-/// A body can end its answer with an error, but only when it is polled. The HTTP library does not
-/// poll the body of a client that opens no flow-control window, or takes nothing from its socket.
+/// A body can end its answer with an error, but only when it is polled. That of a client that opens
+/// no flow-control window, or takes nothing from its socket, is not polled.
 #[derive(Clone)]
 pub struct Abort(Target);
 

@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 use http_body::{Body, Frame, SizeHint};
 
 use super::abort::Answer;
-use super::streams::in_service;
 use crate::ledger::RequestInProgress;
 use crate::net::input::received::InProgress;
 use crate::net::input::resets::Unanswered;
@@ -66,8 +65,7 @@ impl<B: Body + Unpin> Body for AnswerBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         self.unanswered.answer();
-        let body = Pin::new(&mut self.body);
-        let polled = in_service(|| body.poll_frame(cx));
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
         match (&polled, &self.answer) {
             // The answer was aborted, and its connection will be closed at once. Until then, the
             // client must not see a clean end.

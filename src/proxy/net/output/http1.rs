@@ -103,7 +103,7 @@ where
     /// Ends the connection after its current answer, or at once if it waits for a request. If it has
     /// received a part of the first head that the library reads on a new connection or after a long
     /// answer, it ends after that request, or when the time limit for the head is over.
-    pub(in crate::net) fn finish(mut self: Pin<&mut Self>) {
+    pub(in crate::net) fn finish(&mut self) {
         self.keeps_alive = false;
         if let State::Requests(connection) = &mut self.state {
             Pin::new(&mut **connection).graceful_shutdown();

@@ -9,4 +9,5 @@ pub(super) mod data_frames;
 mod filtered_reads;
 pub(super) mod flow_control;
 pub(super) mod http1;
+pub(super) mod http2;
 pub(super) mod streams;

@@ -9,19 +9,15 @@
 //! runs, a wake only adds to what it polls next. So a frame of a stream does not make the runtime
 //! run the task again, and the connection is polled once for the frames of all streams.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::{io, mem, ptr};
+use std::{io, mem};
 
-use hyper::rt::Executor;
 use parking_lot::Mutex;
-use pin_project_lite::pin_project;
 use slab::Slab;
 use tokio::task::coop::unconstrained;
 use tokio::task::yield_now;
@@ -32,11 +28,17 @@ const MAX_POLLED: usize = 32;
 /// one reads it, and the second one sends its answer.
 const MAX_ROUNDS: usize = 2;
 
-/// The streams of a connection. Those that are left are dropped with this value.
+/// The streams of a connection, and what polls them. Those that are left are dropped with this
+/// value.
 pub(in crate::net) struct Streams {
-    wakes: Arc<Wakes>,
     /// The connection's waker. It must be used for all that the connection waits for.
     connection: Waker,
+    open: OpenStreams,
+}
+
+/// The streams of a connection that have not ended.
+pub(in crate::net) struct OpenStreams {
+    wakes: Arc<Wakes>,
     streams: Slab<Stream>,
     /// The keys of the streams to poll. A stream that has ended may be among them. If another one
     /// has its key, that one is polled once too often.
@@ -54,8 +56,7 @@ type BoxedStream = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Wakes a stream, or ends it, from any thread.
 pub(in crate::net) struct StreamHandle {
     wakes: Arc<Wakes>,
-    /// The stream's key, which it has before it is first polled.
-    key: AtomicUsize,
+    key: usize,
     /// True if the stream is going to be polled: before its first poll, and after a wake.
     is_due: AtomicBool,
     is_aborted: AtomicBool,
@@ -70,45 +71,8 @@ struct Woken {
     is_connection_due: bool,
     /// The keys of the streams that were woken, in this order.
     streams: VecDeque<usize>,
-    /// The streams that have no key yet.
-    started: Vec<(BoxedStream, Arc<StreamHandle>)>,
-    /// The handle of the request that has just been passed to the service. For a request, hyper
-    /// calls the service, and then at once the executor with the request's stream.
-    next: Option<Arc<StreamHandle>>,
     /// Wakes the task; `None` while it runs, and after it was woken.
     task: Option<Waker>,
-}
-
-/// Adds the streams that hyper starts to the [`Streams`] of their connection.
-#[derive(Clone)]
-pub(in crate::net) struct StreamExecutor(Arc<Wakes>);
-
-pin_project! {
-    /// Runs the service's part of a stream: see [`in_service`].
-    pub(in crate::net) struct InService<F> {
-        #[pin]
-        future: F,
-    }
-}
-
-thread_local! {
-    /// The stream that this thread polls, while it runs the code of the HTTP library and not that
-    /// of the service. Null otherwise.
-    static IN_LIBRARY: Cell<*const StreamHandle> = const { Cell::new(ptr::null()) };
-}
-
-/// Runs what the service does in a poll of a stream: its future, and the body of its answer.
-///
-/// Only there, a stream can ask to be polled again. hyper reserves capacity for each frame, and
-/// `h2` then wakes the stream, although hyper reads the capacity in the same poll. Without this
-/// distinction, each frame would cost another poll of the stream, which finds nothing. Guarded by
-/// `an_event_costs_no_poll_that_finds_nothing`, and by `http2_carries_large_bodies_whole`, which
-/// would hang if hyper relied on such a wake.
-pub(in crate::net) fn in_service<T>(poll: impl FnOnce() -> T) -> T {
-    let stream = IN_LIBRARY.replace(ptr::null());
-    let polled = poll();
-    IN_LIBRARY.set(stream);
-    polled
 }
 
 // === impl Streams ===
@@ -123,15 +87,12 @@ impl Streams {
         let wakes = Arc::new(Wakes(Mutex::new(woken)));
         Self {
             connection: Waker::from(Arc::clone(&wakes)),
-            wakes,
-            streams: Slab::new(),
-            due: VecDeque::new(),
+            open: OpenStreams {
+                wakes,
+                streams: Slab::new(),
+                due: VecDeque::new(),
+            },
         }
-    }
-
-    /// Returns the executor that the connection needs.
-    pub(in crate::net) fn executor(&self) -> StreamExecutor {
-        StreamExecutor(Arc::clone(&self.wakes))
     }
 
     /// Polls what was woken, the streams before the connection, and then calls `flush`. Its second
@@ -140,18 +101,18 @@ impl Streams {
     pub(in crate::net) fn poll<E: From<io::Error>>(
         &mut self,
         cx: &mut Context<'_>,
-        mut connection: impl FnMut(&mut Context<'_>) -> Poll<Result<(), E>>,
+        mut connection: impl FnMut(&mut Context<'_>, &mut OpenStreams) -> Poll<Result<(), E>>,
         flush: impl FnOnce(&mut Context<'_>, bool) -> Poll<io::Result<()>>,
     ) -> Poll<Result<(), E>> {
         let mut is_idle = false;
         for _ in 0..MAX_ROUNDS {
-            self.poll_streams();
-            if self.take_connection_wake()
+            self.open.poll();
+            if self.open.take_connection_wake()
                 && let Poll::Ready(ended) = self.poll_connection(&mut connection)
             {
                 return Poll::Ready(ended);
             }
-            is_idle = self.park(cx.waker());
+            is_idle = self.open.park(cx.waker());
             if is_idle {
                 break;
             }
@@ -171,13 +132,13 @@ impl Streams {
     /// lock of the HTTP library that is poisoned then, which would panic again.
     fn poll_connection<E: From<io::Error>>(
         &mut self,
-        connection: &mut impl FnMut(&mut Context<'_>) -> Poll<Result<(), E>>,
+        connection: &mut impl FnMut(&mut Context<'_>, &mut OpenStreams) -> Poll<Result<(), E>>,
     ) -> Poll<Result<(), E>> {
         let mut cx = Context::from_waker(&self.connection);
-        let polled = catch_unwind(AssertUnwindSafe(|| connection(&mut cx)));
+        let open = &mut self.open;
+        let polled = catch_unwind(AssertUnwindSafe(|| connection(&mut cx, open)));
         polled.unwrap_or_else(|_| {
-            mem::forget(mem::take(&mut self.streams));
-            mem::forget(mem::take(&mut self.wakes.0.lock().started));
+            mem::forget(mem::take(&mut self.open.streams));
             let error = io::Error::other("the HTTP library has panicked");
             Poll::Ready(Err(error.into()))
         })
@@ -188,7 +149,7 @@ impl Streams {
     /// drops them all.
     pub(in crate::net) async fn end(&mut self) {
         let mut dropped = 0_usize;
-        for stream in self.streams.drain() {
+        for stream in self.open.streams.drain() {
             stream.end();
             dropped += 1;
             if dropped.is_multiple_of(MAX_POLLED) {
@@ -196,9 +157,34 @@ impl Streams {
             }
         }
     }
+}
+
+// === impl OpenStreams ===
+
+impl OpenStreams {
+    /// Starts the stream that `create` returns. It is polled before the connection is polled again.
+    pub(in crate::net) fn start<F>(&mut self, create: impl FnOnce(&Arc<StreamHandle>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let key = self.streams.vacant_key();
+        let handle = Arc::new(StreamHandle {
+            wakes: Arc::clone(&self.wakes),
+            key,
+            is_due: AtomicBool::new(true),
+            is_aborted: AtomicBool::new(false),
+        });
+        let future = Box::pin(create(&handle));
+        self.due.push_back(key);
+        self.streams.insert(Stream {
+            future,
+            waker: Waker::from(Arc::clone(&handle)),
+            handle,
+        });
+    }
 
     /// Polls streams that were started or woken.
-    fn poll_streams(&mut self) {
+    fn poll(&mut self) {
         self.take_woken();
         for _ in 0..MAX_POLLED {
             let Some(key) = self.due.pop_front() else {
@@ -212,22 +198,12 @@ impl Streams {
     }
 
     fn take_woken(&mut self) {
-        let (started, parked) = {
+        let parked = {
             let mut woken = self.wakes.0.lock();
             self.due.append(&mut woken.streams);
-            (mem::take(&mut woken.started), woken.task.take())
+            woken.task.take()
         };
         drop(parked);
-        for (future, handle) in started {
-            let entry = self.streams.vacant_entry();
-            handle.key.store(entry.key(), Ordering::Relaxed);
-            self.due.push_back(entry.key());
-            entry.insert(Stream {
-                future,
-                waker: Waker::from(Arc::clone(&handle)),
-                handle,
-            });
-        }
     }
 
     fn take_connection_wake(&self) -> bool {
@@ -237,10 +213,7 @@ impl Streams {
     /// Returns true if nothing is left to poll. The next wake then wakes `task`.
     fn park(&self, task: &Waker) -> bool {
         let mut woken = self.wakes.0.lock();
-        let is_due = woken.is_connection_due
-            || !woken.streams.is_empty()
-            || !woken.started.is_empty()
-            || !self.due.is_empty();
+        let is_due = woken.is_connection_due || !woken.streams.is_empty() || !self.due.is_empty();
         if !is_due {
             woken.task = Some(task.clone());
         }
@@ -248,14 +221,11 @@ impl Streams {
     }
 }
 
-impl Drop for Streams {
+impl Drop for OpenStreams {
     fn drop(&mut self) {
-        // A stream that was started holds the executor, and with it these wakes.
-        let left = mem::take(&mut *self.wakes.0.lock());
+        // Drops the task's waker, which an abort would keep.
+        self.take_woken();
         self.streams.drain().for_each(Stream::end);
-        for (future, _) in left.started {
-            drop_isolated(future);
-        }
     }
 }
 
@@ -274,37 +244,21 @@ impl Stream {
         // for long yields by itself.
         let mut future = unconstrained(self.future.as_mut());
         let (future, mut cx) = (Pin::new(&mut future), Context::from_waker(&self.waker));
-        let outer = IN_LIBRARY.replace(Arc::as_ptr(&self.handle));
         let polled = catch_unwind(AssertUnwindSafe(|| future.poll(&mut cx)));
-        IN_LIBRARY.set(outer);
         // The panic hook has already reported the panic.
         polled.unwrap_or(Poll::Ready(()))
     }
 
-    /// Drops the stream. This resets it if it is not complete, and drops what is buffered for it.
+    /// Drops the stream. This resets it if it is not complete, and drops what is buffered for it. As
+    /// in [`Stream::poll`], a panic concerns no other stream, and was reported.
     fn end(self) {
-        drop_isolated(self);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(self)));
     }
-}
-
-/// Drops what belongs to one stream. As in [`Stream::poll`], a panic concerns no other stream, and was
-/// reported.
-fn drop_isolated<T>(value: T) {
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }
 
 // === impl StreamHandle ===
 
 impl StreamHandle {
-    fn new(wakes: &Arc<Wakes>) -> Arc<Self> {
-        Arc::new(Self {
-            wakes: Arc::clone(wakes),
-            key: AtomicUsize::new(0),
-            is_due: AtomicBool::new(true),
-            is_aborted: AtomicBool::new(false),
-        })
-    }
-
     /// Makes the connection's task drop the stream, unless it has ended.
     pub(in crate::net) fn abort(&self) {
         self.is_aborted.store(true, Ordering::Release);
@@ -313,8 +267,7 @@ impl StreamHandle {
 
     fn schedule(&self) {
         if !self.is_due.swap(true, Ordering::AcqRel) {
-            let key = self.key.load(Ordering::Relaxed);
-            self.wakes.note(|woken| woken.streams.push_back(key));
+            self.wakes.note(|woken| woken.streams.push_back(self.key));
         }
     }
 }
@@ -325,11 +278,7 @@ impl Wake for StreamHandle {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // See `in_service`. Other threads never poll this stream at the same time, so their wakes
-        // count.
-        if IN_LIBRARY.get() != Arc::as_ptr(self) {
-            self.schedule();
-        }
+        self.schedule();
     }
 }
 
@@ -357,48 +306,6 @@ impl Wake for Wakes {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.note(|woken| woken.is_connection_due = true);
-    }
-}
-
-// === impl StreamExecutor ===
-
-impl StreamExecutor {
-    /// Returns the handle of the next stream that is executed.
-    pub(in crate::net) fn next_stream(&self) -> Arc<StreamHandle> {
-        let handle = StreamHandle::new(&self.0);
-        self.0.0.lock().next = Some(Arc::clone(&handle));
-        handle
-    }
-}
-
-impl<F> Executor<F> for StreamExecutor
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, stream: F) {
-        let stream: BoxedStream = Box::pin(stream);
-        self.0.note(|woken| {
-            let handle = woken.next.take();
-            let handle = handle.unwrap_or_else(|| StreamHandle::new(&self.0));
-            woken.started.push((stream, handle));
-        });
-    }
-}
-
-// === impl InService ===
-
-impl<F> InService<F> {
-    pub(in crate::net) fn new(future: F) -> Self {
-        Self { future }
-    }
-}
-
-impl<F: Future> Future for InService<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let future = self.project().future;
-        in_service(|| future.poll(cx))
     }
 }
 

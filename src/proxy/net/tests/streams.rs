@@ -24,6 +24,14 @@ type Client = http2::SendRequest<Empty<Bytes>>;
 
 /// Returns a client of a connection on which `body` answers each path.
 async fn client(body: impl Fn(&str) -> TestBody + Clone + Send + 'static) -> Client {
+    client_with_window(1 << 20, body).await
+}
+
+/// Returns a client whose connection has a window of `window` bytes.
+async fn client_with_window(
+    window: u32,
+    body: impl Fn(&str) -> TestBody + Clone + Send + 'static,
+) -> Client {
     let (near, far) = duplex(64 << 10);
     let service = service_fn(move |request: Request<RequestBody>| {
         let answer = Response::new(body(request.uri().path()));
@@ -39,8 +47,9 @@ async fn client(body: impl Fn(&str) -> TestBody + Clone + Send + 'static) -> Cli
     let protocol = Protocol::Http2;
     let served = serve_connection(socket, protocol, peer, service, &config, None, pending());
     tokio::spawn(served);
-    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(far));
-    let (client, connection) = handshake.await.unwrap();
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let builder = builder.initial_connection_window_size(window);
+    let (client, connection) = builder.handshake(TokioIo::new(far)).await.unwrap();
     tokio::spawn(connection);
     client
 }
@@ -60,27 +69,31 @@ fn body(
 
 #[tokio::test]
 async fn an_event_costs_no_poll_that_finds_nothing() {
-    let polls = Arc::new(AtomicUsize::new(0));
-    let (events, receiver) = mpsc::unbounded();
-    let receiver = Arc::new(parking_lot::Mutex::new(receiver));
-    let counted = Arc::clone(&polls);
-    let watch = move |_: &str| {
-        let (receiver, counted) = (Arc::clone(&receiver), Arc::clone(&counted));
-        body(move |cx| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            receiver.lock().poll_next_unpin(cx)
-        })
-    };
-    let mut client = client(watch).await;
-    let answer = soon(client.send_request(get("/"))).await.unwrap();
-    let mut received = answer.into_body().into_data_stream();
-    let before = polls.load(Ordering::Relaxed);
-    for _ in 0..10 {
-        events.unbounded_send(Bytes::from_static(b"event")).unwrap();
-        assert_eq!(soon(received.next()).await.unwrap().unwrap(), "event");
+    // With the smaller window, the HTTP library sends the data.
+    for window in [65_535, 1 << 20] {
+        let polls = Arc::new(AtomicUsize::new(0));
+        let (events, receiver) = mpsc::unbounded();
+        let receiver = Arc::new(parking_lot::Mutex::new(receiver));
+        let counted = Arc::clone(&polls);
+        let watch = move |_: &str| {
+            let (receiver, counted) = (Arc::clone(&receiver), Arc::clone(&counted));
+            body(move |cx| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                receiver.lock().poll_next_unpin(cx)
+            })
+        };
+        let mut client = client_with_window(window, watch).await;
+        let answer = soon(client.send_request(get("/"))).await.unwrap();
+        let mut received = answer.into_body().into_data_stream();
+        let before = polls.load(Ordering::Relaxed);
+        for _ in 0..10 {
+            events.unbounded_send(Bytes::from_static(b"event")).unwrap();
+            assert_eq!(soon(received.next()).await.unwrap().unwrap(), "event");
+        }
+        // One poll returns the event, and the next one waits for another.
+        let polls = polls.load(Ordering::Relaxed) - before;
+        assert_eq!(polls, 2 * 10, "{window}");
     }
-    // One poll returns the event, and the next one waits for another.
-    assert_eq!(polls.load(Ordering::Relaxed) - before, 2 * 10);
 }
 
 #[tokio::test]

@@ -169,7 +169,7 @@ async fn a_finished_connection_ends_after_its_long_answer() {
     let mut connection = serve(near, chunks);
     far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     assert!(poll!(&mut connection).is_pending());
-    Pin::new(&mut connection).finish();
+    connection.finish();
     send(&sender, "one");
     assert!(poll!(&mut connection).is_pending());
     sender.close_channel();

@@ -1,4 +1,5 @@
 use std::future::{pending, poll_fn};
+use std::sync::atomic::AtomicUsize;
 use std::thread;
 
 use futures_util::FutureExt;
@@ -45,18 +46,20 @@ impl Task {
         task
     }
 
-    fn start(&self, stream: impl Future<Output = ()> + Send + 'static) -> Arc<StreamHandle> {
-        let executor = self.streams.executor();
-        let handle = executor.next_stream();
-        executor.execute(stream);
-        handle
+    fn start(&mut self, stream: impl Future<Output = ()> + Send + 'static) -> Arc<StreamHandle> {
+        let mut started = None;
+        self.streams.open.start(|handle| {
+            started = Some(Arc::clone(handle));
+            stream
+        });
+        started.unwrap()
     }
 
     /// Returns how often the connection was polled, and whether more follows.
     fn poll(&mut self) -> (usize, bool) {
         let waker = Waker::from(Arc::clone(&self.wakes));
         let (mut polls, mut more) = (0, false);
-        let connection = |_: &mut Context<'_>| -> Poll<io::Result<()>> {
+        let connection = |_: &mut Context<'_>, _: &mut OpenStreams| -> Poll<io::Result<()>> {
             polls += 1;
             Poll::Pending
         };
@@ -109,7 +112,6 @@ fn wakes_of_many_streams_wake_the_task_once() {
     for probe in &probes {
         task.start(probe.stream());
     }
-    assert_eq!(task.wakes(), 1);
     assert_eq!(task.poll(), (0, false));
     for probe in &probes {
         probe.wake();
@@ -132,7 +134,6 @@ fn the_connection_takes_the_frames_of_all_streams_in_one_poll() {
             Poll::Pending
         }));
     }
-    task.wakes();
     assert_eq!(task.poll(), (1, false));
     assert_eq!(task.wakes(), 0, "a wake of the task that runs");
     task.streams.connection.wake_by_ref();
@@ -192,7 +193,7 @@ fn a_panic_ends_only_its_stream() {
     probe.wake();
     task.poll();
     assert_eq!(probe.polls(), 2);
-    assert_eq!(task.streams.streams.len(), 1);
+    assert_eq!(task.streams.open.streams.len(), 1);
 }
 
 #[test]
@@ -203,11 +204,10 @@ fn streams_that_are_always_ready_leave_turns_to_others() {
         let polls = Arc::clone(&polls);
         task.start(poll_fn(move |cx| {
             polls.fetch_add(1, Ordering::Relaxed);
-            in_service(|| cx.waker().wake_by_ref());
+            cx.waker().wake_by_ref();
             Poll::Pending
         }));
     }
-    task.wakes();
     assert_eq!(task.poll(), (0, true));
     assert_eq!(polls.load(Ordering::Relaxed), MAX_ROUNDS * MAX_POLLED);
     assert_eq!(task.wakes(), 1, "it continues after other tasks");
@@ -221,7 +221,7 @@ fn streams_that_are_always_ready_leave_turns_to_others() {
 }
 
 #[test]
-fn only_the_service_and_other_threads_make_a_stream_be_polled_again() {
+fn a_wake_during_the_poll_of_a_stream_makes_it_be_polled_again() {
     let polls_after = |wake: fn(&Waker)| {
         let mut task = Task::new();
         let polls = Arc::new(AtomicUsize::new(0));
@@ -235,13 +235,45 @@ fn only_the_service_and_other_threads_make_a_stream_be_polled_again() {
         assert_eq!(task.poll(), (0, false));
         polls.load(Ordering::Relaxed)
     };
-    assert_eq!(polls_after(|waker| waker.wake_by_ref()), 1);
-    assert_eq!(polls_after(|waker| in_service(|| waker.wake_by_ref())), 2);
     let by_thread = |waker: &Waker| {
         let waker = waker.clone();
         thread::spawn(move || waker.wake()).join().unwrap();
     };
+    assert_eq!(polls_after(|_| {}), 1);
+    assert_eq!(polls_after(Waker::wake_by_ref), 2);
     assert_eq!(polls_after(by_thread), 2);
+}
+
+#[test]
+fn a_stream_that_the_connection_starts_is_polled_without_a_wake_of_the_task() {
+    let mut task = Task::new();
+    task.streams.connection.wake_by_ref();
+    task.wakes();
+    let probe = Probe::default();
+    let connection = |_: &mut Context<'_>, open: &mut OpenStreams| -> Poll<io::Result<()>> {
+        open.start(|_| probe.stream());
+        Poll::Pending
+    };
+    let flush = |_: &mut Context<'_>, more_follows: bool| {
+        assert!(!more_follows);
+        Poll::Ready(Ok(()))
+    };
+    let waker = Waker::from(Arc::clone(&task.wakes));
+    let mut cx = Context::from_waker(&waker);
+    let polled = task.streams.poll(&mut cx, connection, flush);
+    assert!(polled.is_pending());
+    assert_eq!((probe.polls(), task.wakes()), (1, 0));
+}
+
+#[test]
+fn an_abort_that_is_kept_does_not_keep_the_task() {
+    let mut task = Task::new();
+    let handle = task.start(pending());
+    task.poll();
+    let wakes = Arc::clone(&task.wakes);
+    drop(task);
+    assert_eq!(Arc::strong_count(&wakes), 1);
+    handle.abort();
 }
 
 #[tokio::test]
@@ -255,7 +287,6 @@ async fn the_end_of_the_connection_drops_all_streams() {
         task.poll();
         let started = Probe::default();
         task.start(started.stream());
-        let executor = task.streams.executor();
         if is_ended {
             task.streams.end().await;
             assert!(probes.iter().all(Probe::is_dropped));
@@ -263,7 +294,6 @@ async fn the_end_of_the_connection_drops_all_streams() {
         drop(task);
         assert!(probes.iter().all(Probe::is_dropped));
         assert!(started.is_dropped());
-        drop(executor);
     }
 }
 
@@ -301,7 +331,8 @@ fn a_panic_of_the_connection_ends_it_and_drops_no_stream() {
     task.poll();
     task.streams.connection.wake_by_ref();
     let mut cx = Context::from_waker(Waker::noop());
-    let connection = |_: &mut Context<'_>| -> Poll<io::Result<()>> { panic!("a bug") };
+    let connection =
+        |_: &mut Context<'_>, _: &mut OpenStreams| -> Poll<io::Result<()>> { panic!("a bug") };
     let polled = task.streams.poll(&mut cx, connection, |_, _| Poll::Pending);
     assert!(matches!(polled, Poll::Ready(Err(_))));
 }
