@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tower::Service;
@@ -28,18 +28,15 @@ use crate::net::output::abort::Answer;
 use crate::net::output::answer_body::AnswerBody;
 use crate::net::output::answer_slot::{AnswerSlot, permits_plain_chunks};
 use crate::net::output::coalesce::{CoalescedIo, Flusher, coalesce};
+use crate::net::output::http1;
 use crate::net::output::http1::Http1;
+use crate::net::output::part_waker::PartWaker;
 use crate::net::output::streams::{InService, StreamExecutor, Streams};
 use crate::net::served_socket::{Meter, ServedSocket};
 use crate::net::{Abort, ClientConnection, ClientHandle, Config, Peer, Protocol, Transport};
 
 /// Any error of a body or a service.
 pub type BoxError = Box<dyn Error + Send + Sync>;
-
-/// The most header fields of a request over HTTP/1.1. An authenticating proxy sends one field for
-/// each group of a user. While a head is parsed, every field up to this number takes memory, even
-/// if the request does not have it: 56 KiB in all.
-const MAX_HEADERS: usize = 1_024;
 
 /// A peer may send the resets of this many seconds at once.
 const RESET_BURST_SECONDS: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
@@ -85,11 +82,11 @@ struct Requests<S> {
 struct Driven<C, S> {
     connection: Pin<Box<C>>,
     account: Option<Arc<Account>>,
-    /// True if the account wakes the connection.
-    is_registered: bool,
     stop: Pin<Box<S>>,
     /// Called when `stop` completes; `None` after that.
     finish: Option<fn(Pin<&mut C>)>,
+    /// The waker of `account` and `stop`, which are polled only if one of them has woken the task.
+    ends: PartWaker,
 }
 
 /// Serves the requests of a connection until the connection ends or is upgraded. With `account`,
@@ -141,7 +138,7 @@ where
         cpu,
     };
     match protocol {
-        Protocol::Http1 => requests.serve_http1(socket, &http1(config), stop),
+        Protocol::Http1 => requests.serve_http1(socket, &http1::builder(config), stop),
         Protocol::Http2 => {
             let streams = Streams::new();
             requests.streams = Some(streams.executor());
@@ -164,7 +161,7 @@ impl<S> Requests<S> {
     fn serve_http1<B: ResponseBody>(
         self,
         socket: ServedSocket<impl Transport + Send + 'static>,
-        builder: &http1::Builder,
+        builder: &hyper::server::conn::http1::Builder,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> ConnectionFuture
     where
@@ -182,8 +179,9 @@ impl<S> Requests<S> {
                 Ok::<_, S::Error>(answers.put(answer, is_permitted))
             }
         });
-        let connection = Http1::new(builder, socket, service, slot, received);
-        let mut driven = Driven::new(connection, account, stop, Http1::finish);
+        let [ends, reads] = PartWaker::for_parts();
+        let connection = Http1::new(builder, socket, service, slot, received, reads);
+        let mut driven = Driven::new(connection, account, stop, Http1::finish, ends);
         Box::pin(async move {
             let ended = drive(cpu, |cx| driven.poll(cx)).await;
             is_upgraded.store(true, Ordering::Relaxed);
@@ -206,7 +204,8 @@ impl<S> Requests<S> {
         let service = service_fn(move |request| self.answer::<B>(request));
         let connection = builder.serve_connection(TokioIo::new(io), service);
         let finish = http2::Connection::graceful_shutdown;
-        let mut driven = Driven::new(connection, account, stop, finish);
+        let [ends] = PartWaker::for_parts();
+        let mut driven = Driven::new(connection, account, stop, finish, ends);
         let flush = move |cx: &mut Context<'_>, more_follows| {
             if let Some(limit) = &limit {
                 limit.end_poll();
@@ -285,27 +284,37 @@ where
     E: Into<BoxError>,
     S: Future<Output = ()>,
 {
-    fn new(connection: C, account: Option<Arc<Account>>, stop: S, finish: fn(Pin<&mut C>)) -> Self {
+    fn new(
+        connection: C,
+        account: Option<Arc<Account>>,
+        stop: S,
+        finish: fn(Pin<&mut C>),
+        ends: PartWaker,
+    ) -> Self {
         Self {
             connection: Box::pin(connection),
             account,
-            is_registered: false,
             stop: Box::pin(stop),
             finish: Some(finish),
+            ends,
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        if let Some(account) = &self.account
-            && account.poll_close(cx, &mut self.is_registered).is_ready()
+        let may_end = self.ends.take_due(cx);
+        let mut ends = Context::from_waker(self.ends.waker());
+        if may_end
+            && let Some(account) = &self.account
+            && account.poll_close(&ends).is_ready()
         {
             return Poll::Ready(Err(CLOSED_FOR_MEMORY.into()));
         }
         // Polled before `stop`, so that a request that has arrived is answered.
         let mut polled = self.connection.as_mut().poll(cx);
-        if polled.is_pending()
+        if may_end
+            && polled.is_pending()
             && self.finish.is_some()
-            && self.stop.as_mut().poll(cx).is_ready()
+            && self.stop.as_mut().poll(&mut ends).is_ready()
             && let Some(finish) = self.finish.take()
         {
             finish(self.connection.as_mut());
@@ -351,17 +360,6 @@ fn is_ordinary_end(error: &(dyn Error + 'static)) -> bool {
 fn peer_limit(config: &Config) -> PeerLimit {
     let rate = config.max_resets_per_second;
     PeerLimit::new(rate.saturating_mul(RESET_BURST_SECONDS), rate)
-}
-
-fn http1(config: &Config) -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(config.head_timeout)
-        .max_buf_size(config.max_header_bytes as usize)
-        .max_headers(MAX_HEADERS)
-        .title_case_headers(true);
-    builder
 }
 
 fn http2(config: &Config, executor: StreamExecutor) -> http2::Builder<StreamExecutor> {

@@ -23,17 +23,22 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::server::conn::http1::UpgradeableConnection;
 use hyper::service::HttpService;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use kubefan_core::body::BoxError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::answer_body::AnswerBody;
 use super::answer_slot::{AnswerSlot, SlotBody};
 use super::chunks::{Chunks, MAX_SLICES};
-use crate::net::Transport;
+use super::part_waker::PartWaker;
 use crate::net::input::received::Received;
 use crate::net::served_socket::ServedSocket;
+use crate::net::{Config, Transport};
 
+/// The most header fields of a request. An authenticating proxy sends one field for each group of a
+/// user. While a head is parsed, every field up to this number takes memory, even if the request
+/// does not have it: 56 KiB in all.
+const MAX_HEADERS: usize = 1_024;
 /// The most bytes that a client may send before the answer has ended. More stay in the socket.
 const READ_AHEAD: usize = 512;
 
@@ -46,6 +51,8 @@ pub(in crate::net) struct Http1<I, S: HttpService<Incoming>, B: Body> {
     received: Received,
     /// True while output waits for the peer.
     is_blocked: Arc<AtomicBool>,
+    /// The waker of the socket's input during a long answer.
+    reads: PartWaker,
     /// False if the connection ends after its current answer.
     keeps_alive: bool,
 }
@@ -71,6 +78,18 @@ struct LongAnswer<I, S, B: Body> {
     unread: Vec<u8>,
 }
 
+/// Returns the builder of connections with `config`.
+pub(in crate::net) fn builder(config: &Config) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(config.head_timeout)
+        .max_buf_size(config.max_header_bytes as usize)
+        .max_headers(MAX_HEADERS)
+        .title_case_headers(true);
+    builder
+}
+
 // === impl Http1 ===
 
 impl<I, S, B> Http1<I, S, B>
@@ -80,13 +99,14 @@ where
     B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
 {
     /// Creates the connection on `socket`. `service` must put its answers into `slot`. `received` is
-    /// the measure of what the socket reads.
+    /// the measure of what the socket reads. The connection uses `reads` during long answers.
     pub(in crate::net) fn new(
         builder: &http1::Builder,
         socket: ServedSocket<I>,
         service: S,
         slot: AnswerSlot<B>,
         received: Received,
+        reads: PartWaker,
     ) -> Self {
         let is_blocked = socket.is_blocked();
         let connection = builder.serve_connection(TokioIo::new(socket), service);
@@ -96,6 +116,7 @@ where
             slot,
             received,
             is_blocked,
+            reads,
             keeps_alive: true,
         }
     }
@@ -125,6 +146,8 @@ where
         if let State::Requests(connection) = before
             && let Some(parts) = (*connection).into_parts()
         {
+            // Until now, the socket had the waker of the task.
+            self.reads.set_due();
             self.state = State::Answer(Box::new(LongAnswer {
                 socket: parts.io.into_inner(),
                 service: parts.service,
@@ -176,7 +199,7 @@ where
                     }
                 }
                 State::Answer(answer) => {
-                    ready!(answer.poll_rest(cx, this.keeps_alive))?;
+                    ready!(answer.poll_rest(cx, this.keeps_alive, &mut this.reads))?;
                     this.resume();
                 }
                 State::Ended => return Poll::Ready(Ok(())),
@@ -193,8 +216,13 @@ where
     B: Body<Error: Into<BoxError>> + Unpin,
 {
     /// Sends the rest of the answer, and closes the connection after it unless it `keeps_alive`.
-    fn poll_rest(&mut self, cx: &mut Context<'_>, keeps_alive: bool) -> Poll<Result<(), BoxError>> {
-        self.read_ahead(cx)?;
+    fn poll_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        keeps_alive: bool,
+        reads: &mut PartWaker,
+    ) -> Poll<Result<(), BoxError>> {
+        self.read_ahead(cx, reads)?;
         let mut is_waiting = false;
         loop {
             if self.chunks.has_remaining() {
@@ -226,11 +254,13 @@ where
         ended.map_err(BoxError::from)
     }
 
-    /// Notices that the client has left, and reads what it sends before the answer has ended.
-    fn read_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if !self.unread.is_empty() {
+    /// Notices that the client has left, and reads what it sends before the answer has ended. Does
+    /// nothing unless the socket has woken the task, because most wakes are events of a watch.
+    fn read_ahead(&mut self, cx: &mut Context<'_>, reads: &mut PartWaker) -> io::Result<()> {
+        if !self.unread.is_empty() || !reads.take_due(cx) {
             return Ok(());
         }
+        let cx = &mut Context::from_waker(reads.waker());
         let mut bytes = [MaybeUninit::uninit(); READ_AHEAD];
         let mut buffer = ReadBuf::uninit(&mut bytes);
         if let Poll::Ready(read) = Pin::new(&mut self.socket).poll_read(cx, &mut buffer) {

@@ -6,4 +6,5 @@ pub(super) mod answer_slot;
 mod chunks;
 pub(super) mod coalesce;
 pub(super) mod http1;
+pub(super) mod part_waker;
 pub(super) mod streams;
