@@ -73,7 +73,8 @@ struct LongAnswer<I, S, B: Body> {
     body: Option<AnswerBody<B>>,
     /// Why the body has failed. The connection ends when the chunks before that were written.
     failure: Option<BoxError>,
-    chunks: Chunks<B::Data>,
+    /// The chunks that the socket has not taken; `None` if it has taken all.
+    blocked: Option<Box<Chunks<B::Data>>>,
     /// What the client has sent after its request.
     unread: Vec<u8>,
 }
@@ -153,7 +154,7 @@ where
                 service: parts.service,
                 body: Some(body),
                 failure: None,
-                chunks: Chunks::default(),
+                blocked: None,
                 // A copy, because the bytes may hold the library's buffer.
                 unread: parts.read_buf.to_vec(),
             }));
@@ -223,29 +224,24 @@ where
         reads: &mut PartWaker,
     ) -> Poll<Result<(), BoxError>> {
         self.read_ahead(cx, reads)?;
-        let mut is_waiting = false;
-        loop {
-            if self.chunks.has_remaining() {
-                ready!(self.poll_write(cx))?;
-            }
-            // Not before the socket has taken something, so that a blocked one gets no more chunks.
-            if !is_waiting {
-                is_waiting = self.poll_body(cx).is_pending();
-            }
-            if self.chunks.has_remaining() {
-                continue;
-            }
-            if let Some(error) = self.failure.take() {
-                return Poll::Ready(Err(error));
-            }
-            if self.body.is_none() {
-                break;
-            }
-            self.chunks.shrink();
-            ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+        // On the stack, because the socket usually takes all of an event's chunk at once.
+        let mut chunks = self
+            .blocked
+            .take()
+            .map_or_else(Chunks::default, |chunks| *chunks);
+        let sent = self.poll_chunks(cx, &mut chunks);
+        if chunks.has_remaining() {
+            self.blocked = Some(Box::new(chunks));
+        }
+        ready!(sent)?;
+        let socket = Pin::new(&mut self.socket);
+        if self.body.is_some() {
+            ready!(socket.poll_flush(cx))?;
             return Poll::Pending;
         }
-        let socket = Pin::new(&mut self.socket);
+        if let Some(error) = self.failure.take() {
+            return Poll::Ready(Err(error));
+        }
         let ended = if keeps_alive {
             socket.poll_flush(cx)
         } else {
@@ -254,10 +250,32 @@ where
         ended.map_err(BoxError::from)
     }
 
+    /// Writes `chunks` and those that the body has. Ready when the socket has taken all, and the body
+    /// waits or has ended.
+    fn poll_chunks(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut Chunks<B::Data>,
+    ) -> Poll<io::Result<()>> {
+        let mut is_waiting = false;
+        loop {
+            if chunks.has_remaining() {
+                ready!(self.poll_write(cx, chunks))?;
+            }
+            // Not before the socket has taken something, so that a blocked one gets no more chunks.
+            if !is_waiting {
+                is_waiting = self.poll_body(cx, chunks).is_pending();
+            }
+            if !chunks.has_remaining() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
     /// Notices that the client has left, and reads what it sends before the answer has ended. Does
     /// nothing unless the socket has woken the task, because most wakes are events of a watch.
     fn read_ahead(&mut self, cx: &mut Context<'_>, reads: &mut PartWaker) -> io::Result<()> {
-        if !self.unread.is_empty() || !reads.take_due(cx) {
+        if !reads.take_due(cx) || !self.unread.is_empty() {
             return Ok(());
         }
         let cx = &mut Context::from_waker(reads.waker());
@@ -274,15 +292,15 @@ where
     }
 
     /// Takes from the body what there is room for. Pending if the body waits.
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.chunks.have_room()
+    fn poll_body(&mut self, cx: &mut Context<'_>, chunks: &mut Chunks<B::Data>) -> Poll<()> {
+        while chunks.have_room()
             && let Some(body) = &mut self.body
         {
             match ready!(Pin::new(body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     // Trailers need a `TE` in the request, and this one has none.
                     if let Ok(data) = frame.into_data() {
-                        self.chunks.push(data);
+                        chunks.push(data);
                     }
                 }
                 Some(Err(error)) => {
@@ -290,7 +308,7 @@ where
                     self.body = None;
                 }
                 None => {
-                    self.chunks.end();
+                    chunks.end();
                     self.body = None;
                 }
             }
@@ -299,15 +317,19 @@ where
     }
 
     /// Writes as much of the chunks as the socket takes in one write.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut Chunks<B::Data>,
+    ) -> Poll<io::Result<()>> {
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-        let count = self.chunks.chunks_vectored(&mut slices);
+        let count = chunks.chunks_vectored(&mut slices);
         let socket = Pin::new(&mut self.socket);
         let written = ready!(socket.poll_write_vectored(cx, &slices[..count]))?;
         if written == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        self.chunks.advance(written);
+        chunks.advance(written);
         Poll::Ready(Ok(()))
     }
 }

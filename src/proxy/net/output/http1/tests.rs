@@ -121,7 +121,10 @@ async fn read(far: &mut DuplexStream) -> String {
 /// Returns the bytes of a long answer that were taken from its body and are not written.
 fn waiting<I, S: HttpService<Incoming>, B: Body>(connection: &Http1<I, S, B>) -> usize {
     match &connection.state {
-        State::Answer(answer) => answer.chunks.remaining(),
+        State::Answer(answer) => answer
+            .blocked
+            .as_ref()
+            .map_or(0, |chunks| chunks.remaining()),
         State::Requests(_) | State::Ended => 0,
     }
 }
