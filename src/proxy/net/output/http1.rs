@@ -250,8 +250,8 @@ where
         ended.map_err(BoxError::from)
     }
 
-    /// Writes `chunks` and those that the body has. Ready when the socket has taken all, and the body
-    /// waits or has ended.
+    /// Writes `chunks` and those that the body has. Ready when the socket has taken all, and the
+    /// body waits or has ended.
     fn poll_chunks(
         &mut self,
         cx: &mut Context<'_>,

@@ -90,8 +90,8 @@ impl Wake for Part {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The bit is set before the task is read, and `take_due` stores the task before it reads the
-        // bit. So one of them finds the other.
+        // The bit is set before the task is read, and `take_due` stores the task before it reads
+        // the bit. So one of them finds the other.
         let due = self.wakes.due.fetch_or(self.bit, Ordering::AcqRel);
         if due & self.bit == 0 {
             let task = self.wakes.task.lock().clone();

@@ -51,7 +51,8 @@ pub(crate) struct WatchBody {
     encoder: Arc<Encoder>,
     representation: Representation,
     deadline: Instant,
-    /// Wakes the body when the next bookmark is due or the deadline is reached, whichever is earlier.
+    /// Wakes the body when the next bookmark is due or the deadline is reached, whichever is
+    /// earlier.
     alarm: Pin<Box<Sleep>>,
     /// The waker that the alarm wakes; `None` if the alarm must be polled before it can wake.
     alarm_waker: Option<Waker>,

@@ -59,8 +59,8 @@ impl Bookmarks {
 }
 
 impl WatchBody {
-    /// Returns true if the watch must end at `now`, even if events are waiting. Otherwise `cx` is going
-    /// to be woken when it must end. This check is cheap, because it precedes every frame.
+    /// Returns true if the watch must end at `now`, even if events are waiting. Otherwise `cx` will
+    /// be woken when it must end. This check is cheap, because it precedes every frame.
     pub(in crate::server::deliver) fn is_over(
         &mut self,
         cx: &mut Context<'_>,
@@ -70,8 +70,8 @@ impl WatchBody {
         Pin::new(&mut self.drain).poll(cx).is_ready() || now >= self.deadline
     }
 
-    /// Makes the alarm wake `cx`. Whether it has fired is seen from the clock: reading the clock costs
-    /// less than loading the timer into the CPU's cache.
+    /// Makes the alarm wake `cx`. The clock shows whether the alarm has fired: reading the clock
+    /// costs less than loading the timer into the CPU's cache.
     fn set_alarm(&mut self, cx: &mut Context<'_>) {
         let is_set = |waker: &Waker| waker.will_wake(cx.waker());
         if !self.alarm_waker.as_ref().is_some_and(is_set) {
@@ -82,9 +82,9 @@ impl WatchBody {
         }
     }
 
-    /// Returns a bookmark frame if one is due at `now` and the client has received everything before
-    /// it, and `None` at the deadline. Otherwise the poll is pending, and the alarm is set. `now` is
-    /// from this poll of the body, so an alarm after `now` wakes the body again.
+    /// Returns a bookmark frame if one is due at `now` and the client has received everything
+    /// before it, and `None` at the deadline. Otherwise the poll is pending, and the alarm is set.
+    /// `now` is a time of this poll of the body, so an alarm after it wakes the body again.
     pub(super) fn poll_alarms(
         &mut self,
         cx: &mut Context<'_>,
