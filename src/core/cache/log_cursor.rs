@@ -66,7 +66,7 @@ impl LogCursor {
             epoch: state.epoch,
             position,
             end,
-            batch: Batch::new(),
+            batch: Batch::default(),
         }
     }
 

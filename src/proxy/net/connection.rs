@@ -13,7 +13,6 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
 use tower::Service;
@@ -28,19 +27,16 @@ use crate::net::output::abort::Answer;
 use crate::net::output::answer_body::AnswerBody;
 use crate::net::output::answer_slot::{AnswerSlot, permits_plain_chunks};
 use crate::net::output::coalesce::{Flusher, coalesce};
+use crate::net::output::http1;
 use crate::net::output::http1::Http1;
 use crate::net::output::http2::Http2;
+use crate::net::output::part_waker::PartWaker;
 use crate::net::output::streams::{OpenStreams, StreamHandle, Streams};
 use crate::net::served_socket::{Meter, ServedSocket};
 use crate::net::{Abort, ClientConnection, ClientHandle, Config, Peer, Protocol, Transport};
 
 /// Any error of a body or a service.
 pub type BoxError = Box<dyn Error + Send + Sync>;
-
-/// The most header fields of a request over HTTP/1.1. An authenticating proxy sends one field for
-/// each group of a user. While a head is parsed, every field up to this number takes memory, even
-/// if the request does not have it: 56 KiB in all.
-const MAX_HEADERS: usize = 1_024;
 
 /// A peer may send the resets of this many seconds at once.
 const RESET_BURST_SECONDS: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
@@ -84,11 +80,11 @@ struct Requests<S> {
 struct Driven<C, S> {
     connection: C,
     account: Option<Arc<Account>>,
-    /// True if the account wakes the connection.
-    is_registered: bool,
     stop: Pin<Box<S>>,
     /// Called when `stop` completes; `None` after that.
     finish: Option<fn(&mut C)>,
+    /// The waker of `account` and `stop`, which are polled only if one of them has woken the task.
+    ends: PartWaker,
 }
 
 /// Serves the requests of a connection until the connection ends or is upgraded. With `account`,
@@ -139,7 +135,7 @@ where
         cpu,
     };
     match protocol {
-        Protocol::Http1 => requests.serve_http1(socket, &http1(config), stop),
+        Protocol::Http1 => requests.serve_http1(socket, &http1::builder(config), stop),
         Protocol::Http2 => {
             let (io, flusher) = coalesce(socket, buffers);
             requests.serve_http2(Http2::new(config, io), flusher, stop)
@@ -159,7 +155,7 @@ impl<S> Requests<S> {
     fn serve_http1<B: ResponseBody>(
         self,
         socket: ServedSocket<impl Transport + Send + 'static>,
-        builder: &http1::Builder,
+        builder: &hyper::server::conn::http1::Builder,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> ConnectionFuture
     where
@@ -177,8 +173,9 @@ impl<S> Requests<S> {
                 Ok::<_, S::Error>(answers.put(answer, is_permitted))
             }
         });
-        let connection = Http1::new(builder, socket, service, slot, received);
-        let mut driven = Driven::new(connection, account, stop, Http1::finish);
+        let [ends, reads] = PartWaker::for_parts();
+        let connection = Http1::new(builder, socket, service, slot, received, reads);
+        let mut driven = Driven::new(connection, account, stop, Http1::finish, ends);
         Box::pin(async move {
             let poll = |cx: &mut Context<'_>| driven.poll(cx, |http1, cx| Pin::new(http1).poll(cx));
             let ended = drive(cpu, poll).await;
@@ -202,7 +199,8 @@ impl<S> Requests<S> {
             self.answer::<B>(request, Some(stream))
         };
         let mut streams = Streams::new();
-        let mut driven = Driven::new(connection, account, stop, Http2::finish);
+        let [ends] = PartWaker::for_parts();
+        let mut driven = Driven::new(connection, account, stop, Http2::finish, ends);
         let flush = move |cx: &mut Context<'_>, more_follows| {
             if let Some(limit) = &limit {
                 limit.end_poll();
@@ -283,13 +281,19 @@ impl<S> Requests<S> {
 }
 
 impl<C, S: Future<Output = ()>> Driven<C, S> {
-    fn new(connection: C, account: Option<Arc<Account>>, stop: S, finish: fn(&mut C)) -> Self {
+    fn new(
+        connection: C,
+        account: Option<Arc<Account>>,
+        stop: S,
+        finish: fn(&mut C),
+        ends: PartWaker,
+    ) -> Self {
         Self {
             connection,
             account,
-            is_registered: false,
             stop: Box::pin(stop),
             finish: Some(finish),
+            ends,
         }
     }
 
@@ -299,16 +303,20 @@ impl<C, S: Future<Output = ()>> Driven<C, S> {
         cx: &mut Context<'_>,
         mut poll: impl FnMut(&mut C, &mut Context<'_>) -> Poll<Result<(), BoxError>>,
     ) -> Poll<Result<(), BoxError>> {
-        if let Some(account) = &self.account
-            && account.poll_close(cx, &mut self.is_registered).is_ready()
+        let may_end = self.ends.take_due(cx);
+        let mut ends = Context::from_waker(self.ends.waker());
+        if may_end
+            && let Some(account) = &self.account
+            && account.poll_close(&ends).is_ready()
         {
             return Poll::Ready(Err(CLOSED_FOR_MEMORY.into()));
         }
         // Polled before `stop`, so that a request that has arrived is answered.
         let polled = poll(&mut self.connection, cx);
-        if polled.is_pending()
+        if may_end
+            && polled.is_pending()
             && self.finish.is_some()
-            && self.stop.as_mut().poll(cx).is_ready()
+            && self.stop.as_mut().poll(&mut ends).is_ready()
             && let Some(finish) = self.finish.take()
         {
             finish(&mut self.connection);
@@ -359,17 +367,6 @@ fn is_ordinary_end(error: &(dyn Error + 'static)) -> bool {
 fn peer_limit(config: &Config) -> PeerLimit {
     let rate = config.max_resets_per_second;
     PeerLimit::new(rate.saturating_mul(RESET_BURST_SECONDS), rate)
-}
-
-fn http1(config: &Config) -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(config.head_timeout)
-        .max_buf_size(config.max_header_bytes as usize)
-        .max_headers(MAX_HEADERS)
-        .title_case_headers(true);
-    builder
 }
 
 impl<S, B> HttpService<B> for S where

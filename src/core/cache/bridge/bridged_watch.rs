@@ -69,7 +69,7 @@ impl BridgedWatch {
             seen: gap.version,
             gap,
             next: None,
-            batch: Batch::new(),
+            batch: Batch::default(),
             budget: CoopBudget::new(),
         }
     }

@@ -233,7 +233,9 @@ impl EventLog {
         let next = self.entries.range(from..).map(|entry| &entry.event);
         let to = from + batch_length(next, max);
         let read = self.entries.range(from..to);
-        batch.extend(read.map(|entry| (Arc::clone(&entry.event), None)));
+        for entry in read {
+            batch.push_back((Arc::clone(&entry.event), None));
+        }
         Some(position + (to - from) as u64)
     }
 

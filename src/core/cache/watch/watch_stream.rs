@@ -4,7 +4,6 @@
 //! be lost in a switch from old to new events. A slow stream costs the writer nothing. A stream
 //! that needs older events than the queue has reads them from the log.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -187,7 +186,7 @@ impl WatchStream {
             group,
             limited_units,
             position: start.position,
-            batch: VecDeque::new(),
+            batch: Batch::default(),
             start: start.version,
             is_ahead: start.is_ahead,
             opened_holes: shared.opened_holes.load(Ordering::Acquire),

@@ -60,11 +60,6 @@ impl<D: Buf> Chunks<D> {
         self.last = LAST_CHUNK;
         self.remaining += LAST_CHUNK.len();
     }
-
-    /// Frees the memory that is not in use.
-    pub(super) fn shrink(&mut self) {
-        self.more.shrink_to_fit();
-    }
 }
 
 impl<D> Default for Chunks<D> {

@@ -23,17 +23,22 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::server::conn::http1::UpgradeableConnection;
 use hyper::service::HttpService;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use kubefan_core::body::BoxError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::answer_body::AnswerBody;
 use super::answer_slot::{AnswerSlot, SlotBody};
 use super::chunks::{Chunks, MAX_SLICES};
-use crate::net::Transport;
+use super::part_waker::PartWaker;
 use crate::net::input::received::Received;
 use crate::net::served_socket::ServedSocket;
+use crate::net::{Config, Transport};
 
+/// The most header fields of a request. An authenticating proxy sends one field for each group of a
+/// user. While a head is parsed, every field up to this number takes memory, even if the request
+/// does not have it: 56 KiB in all.
+const MAX_HEADERS: usize = 1_024;
 /// The most bytes that a client may send before the answer has ended. More stay in the socket.
 const READ_AHEAD: usize = 512;
 
@@ -46,6 +51,8 @@ pub(in crate::net) struct Http1<I, S: HttpService<Incoming>, B: Body> {
     received: Received,
     /// True while output waits for the peer.
     is_blocked: Arc<AtomicBool>,
+    /// The waker of the socket's input during a long answer.
+    reads: PartWaker,
     /// False if the connection ends after its current answer.
     keeps_alive: bool,
 }
@@ -66,9 +73,22 @@ struct LongAnswer<I, S, B: Body> {
     body: Option<AnswerBody<B>>,
     /// Why the body has failed. The connection ends when the chunks before that were written.
     failure: Option<BoxError>,
-    chunks: Chunks<B::Data>,
+    /// The chunks that the socket has not taken; `None` if it has taken all.
+    blocked: Option<Box<Chunks<B::Data>>>,
     /// What the client has sent after its request.
     unread: Vec<u8>,
+}
+
+/// Returns the builder of connections with `config`.
+pub(in crate::net) fn builder(config: &Config) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(config.head_timeout)
+        .max_buf_size(config.max_header_bytes as usize)
+        .max_headers(MAX_HEADERS)
+        .title_case_headers(true);
+    builder
 }
 
 // === impl Http1 ===
@@ -80,13 +100,14 @@ where
     B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
 {
     /// Creates the connection on `socket`. `service` must put its answers into `slot`. `received` is
-    /// the measure of what the socket reads.
+    /// the measure of what the socket reads. The connection uses `reads` during long answers.
     pub(in crate::net) fn new(
         builder: &http1::Builder,
         socket: ServedSocket<I>,
         service: S,
         slot: AnswerSlot<B>,
         received: Received,
+        reads: PartWaker,
     ) -> Self {
         let is_blocked = socket.is_blocked();
         let connection = builder.serve_connection(TokioIo::new(socket), service);
@@ -96,6 +117,7 @@ where
             slot,
             received,
             is_blocked,
+            reads,
             keeps_alive: true,
         }
     }
@@ -125,12 +147,14 @@ where
         if let State::Requests(connection) = before
             && let Some(parts) = (*connection).into_parts()
         {
+            // Until now, the socket had the waker of the task.
+            self.reads.set_due();
             self.state = State::Answer(Box::new(LongAnswer {
                 socket: parts.io.into_inner(),
                 service: parts.service,
                 body: Some(body),
                 failure: None,
-                chunks: Chunks::default(),
+                blocked: None,
                 // A copy, because the bytes may hold the library's buffer.
                 unread: parts.read_buf.to_vec(),
             }));
@@ -176,7 +200,7 @@ where
                     }
                 }
                 State::Answer(answer) => {
-                    ready!(answer.poll_rest(cx, this.keeps_alive))?;
+                    ready!(answer.poll_rest(cx, this.keeps_alive, &mut this.reads))?;
                     this.resume();
                 }
                 State::Ended => return Poll::Ready(Ok(())),
@@ -193,31 +217,31 @@ where
     B: Body<Error: Into<BoxError>> + Unpin,
 {
     /// Sends the rest of the answer, and closes the connection after it unless it `keeps_alive`.
-    fn poll_rest(&mut self, cx: &mut Context<'_>, keeps_alive: bool) -> Poll<Result<(), BoxError>> {
-        self.read_ahead(cx)?;
-        let mut is_waiting = false;
-        loop {
-            if self.chunks.has_remaining() {
-                ready!(self.poll_write(cx))?;
-            }
-            // Not before the socket has taken something, so that a blocked one gets no more chunks.
-            if !is_waiting {
-                is_waiting = self.poll_body(cx).is_pending();
-            }
-            if self.chunks.has_remaining() {
-                continue;
-            }
-            if let Some(error) = self.failure.take() {
-                return Poll::Ready(Err(error));
-            }
-            if self.body.is_none() {
-                break;
-            }
-            self.chunks.shrink();
-            ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+    fn poll_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        keeps_alive: bool,
+        reads: &mut PartWaker,
+    ) -> Poll<Result<(), BoxError>> {
+        self.read_ahead(cx, reads)?;
+        // On the stack, because the socket usually takes all of an event's chunk at once.
+        let mut chunks = self
+            .blocked
+            .take()
+            .map_or_else(Chunks::default, |chunks| *chunks);
+        let sent = self.poll_chunks(cx, &mut chunks);
+        if chunks.has_remaining() {
+            self.blocked = Some(Box::new(chunks));
+        }
+        ready!(sent)?;
+        let socket = Pin::new(&mut self.socket);
+        if self.body.is_some() {
+            ready!(socket.poll_flush(cx))?;
             return Poll::Pending;
         }
-        let socket = Pin::new(&mut self.socket);
+        if let Some(error) = self.failure.take() {
+            return Poll::Ready(Err(error));
+        }
         let ended = if keeps_alive {
             socket.poll_flush(cx)
         } else {
@@ -226,11 +250,35 @@ where
         ended.map_err(BoxError::from)
     }
 
-    /// Notices that the client has left, and reads what it sends before the answer has ended.
-    fn read_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if !self.unread.is_empty() {
+    /// Writes `chunks` and those that the body has. Ready when the socket has taken all, and the
+    /// body waits or has ended.
+    fn poll_chunks(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut Chunks<B::Data>,
+    ) -> Poll<io::Result<()>> {
+        let mut is_waiting = false;
+        loop {
+            if chunks.has_remaining() {
+                ready!(self.poll_write(cx, chunks))?;
+            }
+            // Not before the socket has taken something, so that a blocked one gets no more chunks.
+            if !is_waiting {
+                is_waiting = self.poll_body(cx, chunks).is_pending();
+            }
+            if !chunks.has_remaining() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Notices that the client has left, and reads what it sends before the answer has ended. Does
+    /// nothing unless the socket has woken the task, because most wakes are events of a watch.
+    fn read_ahead(&mut self, cx: &mut Context<'_>, reads: &mut PartWaker) -> io::Result<()> {
+        if !reads.take_due(cx) || !self.unread.is_empty() {
             return Ok(());
         }
+        let cx = &mut Context::from_waker(reads.waker());
         let mut bytes = [MaybeUninit::uninit(); READ_AHEAD];
         let mut buffer = ReadBuf::uninit(&mut bytes);
         if let Poll::Ready(read) = Pin::new(&mut self.socket).poll_read(cx, &mut buffer) {
@@ -244,15 +292,15 @@ where
     }
 
     /// Takes from the body what there is room for. Pending if the body waits.
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.chunks.have_room()
+    fn poll_body(&mut self, cx: &mut Context<'_>, chunks: &mut Chunks<B::Data>) -> Poll<()> {
+        while chunks.have_room()
             && let Some(body) = &mut self.body
         {
             match ready!(Pin::new(body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     // Trailers need a `TE` in the request, and this one has none.
                     if let Ok(data) = frame.into_data() {
-                        self.chunks.push(data);
+                        chunks.push(data);
                     }
                 }
                 Some(Err(error)) => {
@@ -260,7 +308,7 @@ where
                     self.body = None;
                 }
                 None => {
-                    self.chunks.end();
+                    chunks.end();
                     self.body = None;
                 }
             }
@@ -269,15 +317,19 @@ where
     }
 
     /// Writes as much of the chunks as the socket takes in one write.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut Chunks<B::Data>,
+    ) -> Poll<io::Result<()>> {
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-        let count = self.chunks.chunks_vectored(&mut slices);
+        let count = chunks.chunks_vectored(&mut slices);
         let socket = Pin::new(&mut self.socket);
         let written = ready!(socket.poll_write_vectored(cx, &slices[..count]))?;
         if written == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        self.chunks.advance(written);
+        chunks.advance(written);
         Poll::Ready(Ok(()))
     }
 }

@@ -10,4 +10,5 @@ mod filtered_reads;
 pub(super) mod flow_control;
 pub(super) mod http1;
 pub(super) mod http2;
+pub(super) mod part_waker;
 pub(super) mod streams;

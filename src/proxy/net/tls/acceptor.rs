@@ -15,6 +15,7 @@ use tokio_rustls::server::TlsStream;
 use crate::net::tls::any_certificate::{AnyCertificate, proven};
 use crate::net::tls::files::{ServedCertificate, crypto_provider, read_server_certificate};
 use crate::net::tls::throwaway::throwaway_server_certificate;
+use crate::net::tls::tls_socket::TlsSocket;
 use crate::net::transport::MAX_BUFFERED;
 use crate::net::{CertificateChain, Protocol, TlsFiles, Transport};
 
@@ -133,13 +134,13 @@ impl Acceptor {
     pub(in crate::net) async fn accept(
         &self,
         stream: TcpStream,
-    ) -> io::Result<Accepted<TlsStream<TcpStream>>> {
+    ) -> io::Result<Accepted<TlsStream<TlsSocket>>> {
         let mut config = self.shared.config.load_full();
         if !self.http2 {
             Arc::make_mut(&mut config).alpn_protocols = vec![HTTP1.to_vec()];
         }
         let acceptor = TlsAcceptor::from(config);
-        let mut stream = acceptor.accept(stream).await?;
+        let mut stream = acceptor.accept(TlsSocket::new(stream)).await?;
         let connection = stream.get_mut().1;
         let protocol = match connection.alpn_protocol() {
             Some(HTTP2) => Protocol::Http2,
@@ -190,7 +191,7 @@ impl Parts {
     }
 }
 
-impl Transport for TlsStream<TcpStream> {
+impl Transport for TlsStream<TlsSocket> {
     /// The length of a TLS record, so that gathered bytes are still in the CPU's cache when they
     /// are encrypted.
     const GATHER_SIZE: usize = 16 << 10;
@@ -208,7 +209,7 @@ impl Transport for TlsStream<TcpStream> {
     }
 
     fn allow_stalls(&self) -> io::Result<()> {
-        self.get_ref().0.allow_stalls()
+        self.get_ref().0.tcp().allow_stalls()
     }
 }
 

@@ -7,6 +7,7 @@ mod made;
 mod public_key;
 mod self_signed;
 mod throwaway;
+mod tls_socket;
 
 pub use acceptor::Acceptor;
 pub use files::TlsFiles;

@@ -51,9 +51,10 @@ pub(crate) struct WatchBody {
     encoder: Arc<Encoder>,
     representation: Representation,
     deadline: Instant,
-    /// Fires when the next bookmark is due or the deadline is reached, whichever is earlier.
+    /// Wakes the body when the next bookmark is due or the deadline is reached, whichever is
+    /// earlier.
     alarm: Pin<Box<Sleep>>,
-    /// The waker that the alarm wakes; `None` if the alarm must be polled before it can fire.
+    /// The waker that the alarm wakes; `None` if the alarm must be polled before it can wake.
     alarm_waker: Option<Waker>,
     bookmarks: Option<Bookmarks>,
     initial_events_end: bool,
@@ -435,15 +436,16 @@ impl http_body::Body for WatchBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
+        let now = Instant::now();
         // Checked first, because a watch that always has events waiting must end too.
-        if this.is_over(cx) {
+        if this.is_over(cx, now) {
             this.end(cx);
         }
         let frame = match this.poll_burst(cx) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 this.count();
-                ready!(this.poll_alarms(cx))
+                ready!(this.poll_alarms(cx, now))
             }
         };
         let frame = frame.map(|frame| this.unless_unprinted(frame));

@@ -184,7 +184,7 @@ fn a_search_of_initial_objects_yields_by_the_objects_examined() {
 #[test]
 fn a_stream_is_small() {
     assert!(
-        size_of::<WatchStream>() <= 160,
+        size_of::<WatchStream>() <= 168,
         "{}",
         size_of::<WatchStream>()
     );

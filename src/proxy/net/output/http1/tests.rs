@@ -23,10 +23,21 @@ type TestBody = StreamBody<Frames>;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A transport that counts its writes.
+/// A transport that counts its reads and writes.
 struct Counting {
     io: DuplexStream,
+    reads: Arc<AtomicUsize>,
     writes: Arc<AtomicUsize>,
+}
+
+impl Counting {
+    fn new(io: DuplexStream) -> Self {
+        Self {
+            io,
+            reads: Arc::default(),
+            writes: Arc::default(),
+        }
+    }
 }
 
 impl AsyncRead for Counting {
@@ -35,6 +46,7 @@ impl AsyncRead for Counting {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         Pin::new(&mut self.io).poll_read(cx, buffer)
     }
 }
@@ -89,7 +101,9 @@ fn serve<I: Transport + Send + 'static>(
     });
     let socket = ServedSocket::new(near, LIMIT);
     let received = Received::new(Arc::default(), Protocol::Http1);
-    Http1::new(&http1::Builder::new(), socket, service, slot, received)
+    let [reads] = PartWaker::for_parts();
+    let builder = http1::Builder::new();
+    Http1::new(&builder, socket, service, slot, received, reads)
 }
 
 fn send(chunks: &UnboundedSender<Result<Frame<Bytes>, BoxError>>, data: impl Into<Bytes>) {
@@ -107,7 +121,10 @@ async fn read(far: &mut DuplexStream) -> String {
 /// Returns the bytes of a long answer that were taken from its body and are not written.
 fn waiting<I, S: HttpService<Incoming>, B: Body>(connection: &Http1<I, S, B>) -> usize {
     match &connection.state {
-        State::Answer(answer) => answer.chunks.remaining(),
+        State::Answer(answer) => answer
+            .blocked
+            .as_ref()
+            .map_or(0, |chunks| chunks.remaining()),
         State::Requests(_) | State::Ended => 0,
     }
 }
@@ -208,11 +225,8 @@ async fn chunks_that_are_due_together_are_written_together() {
     ] {
         let (near, mut far) = duplex(1 << 20);
         let (sender, chunks) = mpsc::unbounded();
-        let writes = Arc::new(AtomicUsize::new(0));
-        let near = Counting {
-            io: near,
-            writes: Arc::clone(&writes),
-        };
+        let near = Counting::new(near);
+        let writes = Arc::clone(&near.writes);
         let mut connection = serve(near, chunks);
         begin(&mut connection, &mut far).await;
         writes.store(0, Ordering::Relaxed);
@@ -232,6 +246,26 @@ async fn chunks_that_are_due_together_are_written_together() {
             "{count} chunks of {length} bytes"
         );
     }
+}
+
+#[tokio::test]
+async fn a_long_answer_reads_the_socket_only_when_the_socket_has_woken_it() {
+    let (near, mut far) = duplex(16 << 10);
+    let (sender, chunks) = mpsc::unbounded();
+    let near = Counting::new(near);
+    let reads = Arc::clone(&near.reads);
+    let mut connection = serve(near, chunks);
+    begin(&mut connection, &mut far).await;
+    let before = reads.load(Ordering::Relaxed);
+    for _ in 0..3 {
+        send(&sender, "one");
+        assert!(poll!(&mut connection).is_pending());
+        assert_eq!(read(&mut far).await, "3\r\none\r\n");
+    }
+    assert_eq!(reads.load(Ordering::Relaxed), before);
+    far.shutdown().await.unwrap();
+    assert!(matches!(poll!(&mut connection), Poll::Ready(Err(_))));
+    assert_eq!(reads.load(Ordering::Relaxed), before + 1);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use http_body::{Body, Frame};
 use kubefan_core::body::BoxError;
 use kubefan_core::concurrency::CoopBudget;
+use tokio::time::Instant;
 
 use super::compress::BYTE_UNITS;
 use super::initial_events::InitialEvents;
@@ -104,7 +105,9 @@ impl GzipWatchBody {
     ) -> Poll<Result<Option<SharedMember>, BoxError>> {
         loop {
             // Initial events are useless if the changes after them can't follow.
-            if self.initial.is_some() && (self.watch.is_over(cx) || self.watch.has_lost_start()) {
+            if self.initial.is_some()
+                && (self.watch.is_over(cx, Instant::now()) || self.watch.has_lost_start())
+            {
                 self.initial = None;
             }
             let Some(initial) = &mut self.initial else {

@@ -59,32 +59,40 @@ impl Bookmarks {
 }
 
 impl WatchBody {
-    /// Returns true if the watch must end, even if events are waiting. This check is cheap, because
-    /// it precedes every frame.
-    pub(in crate::server::deliver) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        if Pin::new(&mut self.drain).poll(cx).is_ready() {
-            return true;
-        }
-        self.has_alarm_fired(cx) && Instant::now() >= self.deadline
+    /// Returns true if the watch must end at `now`, even if events are waiting. Otherwise `cx` will
+    /// be woken when it must end. This check is cheap, because it precedes every frame.
+    pub(in crate::server::deliver) fn is_over(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+    ) -> bool {
+        self.set_alarm(cx);
+        Pin::new(&mut self.drain).poll(cx).is_ready() || now >= self.deadline
     }
 
-    /// Returns true if the alarm has fired. Otherwise the alarm is going to wake `cx`.
-    fn has_alarm_fired(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Makes the alarm wake `cx`. The clock shows whether the alarm has fired: reading the clock
+    /// costs less than loading the timer into the CPU's cache.
+    fn set_alarm(&mut self, cx: &mut Context<'_>) {
         let is_set = |waker: &Waker| waker.will_wake(cx.waker());
-        if self.alarm_waker.as_ref().is_some_and(is_set) {
-            return self.alarm.is_elapsed();
+        if !self.alarm_waker.as_ref().is_some_and(is_set) {
+            self.alarm_waker = Some(cx.waker().clone());
+            // Polled once, so the poll must not fail for lack of tokio's budget. A timer is never
+            // ready before its time.
+            let _ = pin!(unconstrained(self.alarm.as_mut())).poll(cx);
         }
-        self.alarm_waker = Some(cx.waker().clone());
-        // Polled once, so the poll must not fail for lack of tokio's budget.
-        pin!(unconstrained(self.alarm.as_mut())).poll(cx).is_ready()
     }
 
-    /// Returns a bookmark frame if one is due and the client has received everything before it, and
-    /// `None` at the deadline. Otherwise the poll is pending, and the alarm is set.
-    pub(super) fn poll_alarms(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    /// Returns a bookmark frame if one is due at `now` and the client has received everything
+    /// before it, and `None` at the deadline. Otherwise the poll is pending, and the alarm is set.
+    /// `now` is a time of this poll of the body, so an alarm after it wakes the body again.
+    pub(super) fn poll_alarms(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+    ) -> Poll<Option<Bytes>> {
         loop {
-            let has_alarm_fired = self.has_alarm_fired(cx);
-            if has_alarm_fired && Instant::now() >= self.deadline {
+            self.set_alarm(cx);
+            if now >= self.deadline {
                 self.state = State::Ended;
                 return Poll::Ready(None);
             }
@@ -101,7 +109,7 @@ impl WatchBody {
                 .as_mut()
                 .is_some_and(|stream| stream.has_hole_opened());
             bookmarks.is_urgent |= has_hole_opened;
-            if !has_alarm_fired && !has_hole_opened {
+            if now < bookmarks.due && !has_hole_opened {
                 return Poll::Pending;
             }
             let at = stream.and_then(|stream| stream.bookmark());
