@@ -14,7 +14,6 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioTimer;
 use tower::Service;
 
 use crate::bill::CpuAccount;
