@@ -36,7 +36,7 @@ pub use table::{
     Behind, Conditions, Entry, Identity, OpenAnswer, OpenHandle, Operation, Outcome, Progress,
     SelectorClass,
 };
-use table::{Count, Table, total};
+use table::{Count, Table};
 use tokio::time::Instant;
 
 use crate::ledger::{Budget, Limits};
@@ -146,8 +146,7 @@ impl Bill {
     /// Adds what the API server was saved until `now`, the memory of the bill, and its limit, to
     /// `samples`.
     pub fn sample(&self, now: Instant, samples: &mut Samples) {
-        let (usages, other) = self.table.read(now);
-        let total = total(&usages, &other);
+        let total = self.table.total(now);
         for (name, help, count) in SAVED {
             samples.counter(name, help, &[], total.get(count) as f64);
         }

@@ -114,7 +114,10 @@ pub struct Registration {
 /// Only for the task that owns the connection after an upgrade.
 pub async fn closed(account: Option<&Account>) {
     match account {
-        Some(account) => poll_fn(|cx| account.poll_close(cx)).await,
+        Some(account) => {
+            let mut is_registered = false;
+            poll_fn(|cx| account.poll_close(cx, &mut is_registered)).await;
+        }
         None => pending().await,
     }
 }
@@ -197,10 +200,13 @@ impl Account {
         self.buffers.of_kind("output")
     }
 
-    /// Returns ready when the connection must be closed. Otherwise the task of `cx` will be woken
-    /// then, and no other task.
-    pub fn poll_close(&self, cx: &Context<'_>) -> Poll<()> {
-        self.task.register(cx.waker());
+    /// Returns ready when the connection must be closed. `is_registered` notes whether the task of
+    /// `cx` will be woken then. The caller sets it to false before the first call, and passes it to
+    /// all calls, which must come from the same task.
+    pub fn poll_close(&self, cx: &Context<'_>, is_registered: &mut bool) -> Poll<()> {
+        if !std::mem::replace(is_registered, true) {
+            self.task.register(cx.waker());
+        }
         if self.is_closing.load(Ordering::Acquire) {
             Poll::Ready(())
         } else {

@@ -165,7 +165,7 @@ fn full_for_greedy_accounts() -> (Ledger, Vec<Arc<Account>>, Vec<Charge>) {
 
 fn closed(accounts: &[Arc<Account>]) -> Vec<bool> {
     let cx = Context::from_waker(Waker::noop());
-    let is_closed = |account: &Arc<Account>| account.poll_close(&cx).is_ready();
+    let is_closed = |account: &Arc<Account>| account.poll_close(&cx, &mut false).is_ready();
     accounts.iter().map(is_closed).collect()
 }
 

@@ -79,6 +79,8 @@ struct Requests<S> {
 struct Driven<C, S> {
     connection: C,
     account: Option<Arc<Account>>,
+    /// True if the account wakes the connection.
+    is_registered: bool,
     stop: Pin<Box<S>>,
     /// Called when `stop` completes; `None` after that.
     finish: Option<fn(&mut C)>,
@@ -290,6 +292,7 @@ impl<C, S: Future<Output = ()>> Driven<C, S> {
         Self {
             connection,
             account,
+            is_registered: false,
             stop: Box::pin(stop),
             finish: Some(finish),
             ends,
@@ -306,7 +309,7 @@ impl<C, S: Future<Output = ()>> Driven<C, S> {
         let mut ends = Context::from_waker(self.ends.waker());
         if may_end
             && let Some(account) = &self.account
-            && account.poll_close(&ends).is_ready()
+            && account.poll_close(&ends, &mut self.is_registered).is_ready()
         {
             return Poll::Ready(Err(CLOSED_FOR_MEMORY.into()));
         }

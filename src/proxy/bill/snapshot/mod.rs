@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::advice::Context;
-use super::table::{ClientUsage, Count, Counts, total};
+use super::table::{ClientUsage, Count, Counts};
 
 /// What a snapshot shows.
 #[derive(Clone, Copy)]
@@ -89,7 +89,10 @@ impl Snapshot {
         age: Duration,
         options: &SnapshotOptions<'_>,
     ) -> Self {
-        let total = total(&usages, other);
+        let mut total = *other;
+        for usage in &usages {
+            total += &usage.total;
+        }
         let with_rows = usages.iter().filter(|usage| !usage.operations.is_empty());
         let clients_with_rows = with_rows.count();
         usages.sort_by_cached_key(|usage| Reverse(Column::Requests.value(usage)));

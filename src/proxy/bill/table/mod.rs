@@ -32,7 +32,7 @@ pub use operation::{Conditions, Operation, SelectorClass};
 use parking_lot::Mutex;
 use shard::{Asked, ClientRow, Shard, SlowClients};
 use tokio::time::Instant;
-pub(super) use usage::{ClientUsage, OperationUsage, Slow, total};
+pub(super) use usage::{ClientUsage, OperationUsage, Slow};
 
 use crate::bill::cpu::CpuAccount;
 
@@ -143,6 +143,16 @@ impl Table {
             usages.extend(slow.into_values().map(without_row));
         }
         (usages, other)
+    }
+
+    /// Returns the counts of all clients, with what open answers have delivered until `now`.
+    pub(super) fn total(&self, now: Instant) -> Counts {
+        self.settle(now);
+        let mut total = Counts::default();
+        for shard in &self.shards {
+            shard.lock().add_to(&mut total);
+        }
+        total
     }
 
     /// Returns the names of the users that have rows.

@@ -194,6 +194,14 @@ impl Shard {
         &self.other
     }
 
+    /// Adds the counts of all clients to `total`.
+    pub(super) fn add_to(&self, total: &mut Counts) {
+        *total += &self.other;
+        for row in self.clients.values() {
+            *total += row.windows.total();
+        }
+    }
+
     /// Returns the bytes that rows and open answers take, without the clients of open answers that
     /// have no row.
     pub(super) fn bytes(&self) -> usize {

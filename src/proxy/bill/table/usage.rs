@@ -33,15 +33,6 @@ pub(in crate::bill) struct ClientUsage {
     pub(in crate::bill) slow: Option<Slow>,
 }
 
-/// Returns the counts of all clients: those of `usages`, and those of clients without a row.
-pub(in crate::bill) fn total(usages: &[ClientUsage], without_row: &Counts) -> Counts {
-    let mut total = *without_row;
-    for usage in usages {
-        total += &usage.total;
-    }
-    total
-}
-
 /// What one operation of a client has used.
 #[derive(Clone, Debug)]
 pub(in crate::bill) struct OperationUsage {

@@ -76,9 +76,12 @@ impl WatchBody {
         let is_set = |waker: &Waker| waker.will_wake(cx.waker());
         if !self.alarm_waker.as_ref().is_some_and(is_set) {
             self.alarm_waker = Some(cx.waker().clone());
-            // Polled once, so the poll must not fail for lack of tokio's budget. A timer is never
-            // ready before its time.
-            let _ = pin!(unconstrained(self.alarm.as_mut())).poll(cx);
+            // Polled once, so the poll must not fail for lack of tokio's budget.
+            let alarm = pin!(unconstrained(self.alarm.as_mut()));
+            if alarm.poll(cx).is_ready() {
+                // The caller may have read the clock just before the alarm's time.
+                cx.waker().wake_by_ref();
+            }
         }
     }
 
