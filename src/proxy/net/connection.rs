@@ -309,7 +309,9 @@ impl<C, S: Future<Output = ()>> Driven<C, S> {
         let mut ends = Context::from_waker(self.ends.waker());
         if may_end
             && let Some(account) = &self.account
-            && account.poll_close(&ends, &mut self.is_registered).is_ready()
+            && account
+                .poll_close(&ends, &mut self.is_registered)
+                .is_ready()
         {
             return Poll::Ready(Err(CLOSED_FOR_MEMORY.into()));
         }

@@ -10,10 +10,8 @@ use crate::ledger::RequestInProgress;
 use crate::net::input::received::InProgress;
 use crate::net::input::resets::Unanswered;
 
-/// The body of an answer. The request counts as answered when the body is first polled: a reset
-/// before this drops the body unpolled. If a peer gets the head, but opens no window for the body,
-/// and then resets the stream, this counts as the reset of an unanswered request. Otherwise a peer
-/// could cause such work at any rate.
+/// The body of an answer. The request counts as answered when the body is first polled, which is
+/// soon after its head was passed on: a reset before this drops the body unpolled.
 #[derive(Debug)]
 pub(in crate::net) struct AnswerBody<B> {
     body: B,

@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{Buf, Bytes};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 use super::filtered_reads::FilteredReads;
 use super::flow_control::{FlowControl, StreamReset};
@@ -42,7 +43,8 @@ pub(in crate::net) struct Flusher<I>(Arc<Mutex<Inner<I>>>);
 
 /// The socket, its gathered output, and the flow control of the connection.
 pub(super) struct Inner<I> {
-    io: I,
+    /// `None` after the end of the connection: streams may keep this value for some time.
+    io: Option<I>,
     buffers: Arc<Buffers>,
     /// Bytes of `gathered` that were last published in `buffers`.
     published: usize,
@@ -60,6 +62,8 @@ pub(super) struct Inner<I> {
     /// The error of a write that had no caller to return it to.
     failure: Option<io::Error>,
     reads: FilteredReads,
+    /// When something was last received.
+    received_at: Instant,
     flow: FlowControl,
 }
 
@@ -67,7 +71,7 @@ pub(super) struct Inner<I> {
 /// written are published in `buffers`.
 pub(in crate::net) fn coalesce<I>(io: I, buffers: Arc<Buffers>) -> (CoalescedIo<I>, Flusher<I>) {
     let inner = Arc::new(Mutex::new(Inner {
-        io,
+        io: Some(io),
         buffers,
         published: 0,
         gathered: Vec::new(),
@@ -78,6 +82,7 @@ pub(in crate::net) fn coalesce<I>(io: I, buffers: Arc<Buffers>) -> (CoalescedIo<
         is_blocked: false,
         failure: None,
         reads: FilteredReads::default(),
+        received_at: Instant::now(),
         flow: FlowControl::default(),
     }));
     (CoalescedIo(Arc::clone(&inner)), Flusher(inner))
@@ -92,6 +97,12 @@ fn update<I, T>(shared: &Mutex<Inner<I>>, change: impl FnOnce(&mut Inner<I>) -> 
     drop(inner);
     woken.into_iter().for_each(Waker::wake);
     result
+}
+
+/// Returns the socket of a connection that has not ended.
+fn open<I>(io: &mut Option<I>) -> io::Result<&mut I> {
+    io.as_mut()
+        .ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
 // === impl Flusher ===
@@ -117,6 +128,20 @@ impl<I: Transport> Flusher<I> {
 impl<I> Inner<I> {
     pub(super) fn flow(&mut self) -> &mut FlowControl {
         &mut self.flow
+    }
+
+    pub(super) fn received_at(&self) -> Instant {
+        self.received_at
+    }
+
+    /// Publishes the memory of the gathered bytes. The memory is returned when all bytes were
+    /// written, so there is usually nothing to publish.
+    fn publish(&mut self) {
+        let held = self.gathered.capacity();
+        if held != self.published {
+            self.published = held;
+            self.buffers.set(Buffer::Gathered, held as u64);
+        }
     }
 }
 
@@ -178,8 +203,22 @@ impl<I: Transport> Inner<I> {
         Poll::Ready(Ok(()))
     }
 
+    /// Pending while the output has no room for a DATA frame of `stream`, whatever its window has.
+    pub(super) fn poll_room(
+        &mut self,
+        place: &mut usize,
+        stream: u32,
+    ) -> Poll<Result<(), StreamReset>> {
+        self.flow.check_open(place, stream)?;
+        if self.fitting(SHORTEST_PART) == 0 {
+            self.flow.wait(place, stream);
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Returns how many of `wanted` bytes fit into a DATA frame of `stream` now, at least one.
-    pub(super) fn poll_fitting(
+    fn poll_fitting(
         &mut self,
         place: &mut usize,
         stream: u32,
@@ -244,16 +283,6 @@ impl<I: Transport> Inner<I> {
         }
     }
 
-    /// Publishes the memory of the gathered bytes. The memory is returned when all bytes were
-    /// written, so there is usually nothing to publish.
-    fn publish(&mut self) {
-        let held = self.gathered.capacity();
-        if held != self.published {
-            self.published = held;
-            self.buffers.set(Buffer::Gathered, held as u64);
-        }
-    }
-
     fn is_full(&self) -> bool {
         self.room() == 0
     }
@@ -265,7 +294,7 @@ impl<I: Transport> Inner<I> {
 
     /// Passes gathered bytes to the buffer of `io`. Returns true if `io` has taken some.
     fn pass_to_io(&mut self) -> io::Result<bool> {
-        let taken = self.io.buffer(&self.gathered[self.written..])?;
+        let taken = open(&mut self.io)?.buffer(&self.gathered[self.written..])?;
         if taken == 0 {
             return Ok(false);
         }
@@ -293,7 +322,8 @@ impl<I: Transport> Inner<I> {
     fn poll_write_buffer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.gathered.len() {
             let rest = &self.gathered[self.written..];
-            let written = ready!(Pin::new(&mut self.io).poll_write(cx, rest))?;
+            let io = Pin::new(open(&mut self.io)?);
+            let written = ready!(io.poll_write(cx, rest))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -312,18 +342,12 @@ impl<I: Transport> Inner<I> {
             SPARE_BUFFER.set(std::mem::take(&mut self.gathered));
         }
         if !self.is_flushed {
-            ready!(Pin::new(&mut self.io).poll_flush(cx))?;
+            ready!(Pin::new(open(&mut self.io)?).poll_flush(cx))?;
             self.is_flushed = true;
         }
         self.taken = 0;
         self.is_put_off = false;
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<I> Drop for Inner<I> {
-    fn drop(&mut self) {
-        self.buffers.set(Buffer::Gathered, 0);
     }
 }
 
@@ -337,9 +361,16 @@ impl<I> CoalescedIo<I> {
 }
 
 impl<I> Drop for CoalescedIo<I> {
-    /// Ends the streams, because nothing would end them later.
+    /// Ends the streams, because nothing would end them later, and closes the socket.
     fn drop(&mut self) {
-        update(&self.0, |inner| inner.flow.end());
+        let held = update(&self.0, |inner| {
+            inner.flow.end();
+            let gathered = std::mem::take(&mut inner.gathered);
+            inner.publish();
+            (inner.io.take(), gathered)
+        });
+        // Without the lock, because this may take time.
+        drop(held);
     }
 }
 
@@ -373,7 +404,7 @@ impl<I: Transport> AsyncWrite for CoalescedIo<I> {
         update(&self.0, |inner| {
             inner.flow.end();
             ready!(inner.poll_drain(cx))?;
-            Pin::new(&mut inner.io).poll_shutdown(cx)
+            Pin::new(open(&mut inner.io)?).poll_shutdown(cx)
         })
     }
 }
@@ -385,8 +416,10 @@ impl<I: Transport> AsyncRead for CoalescedIo<I> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         update(&self.0, |inner| {
-            let (io, flow) = (&mut inner.io, &mut inner.flow);
-            inner.reads.poll_read(cx, io, flow, buffer)
+            let (io, flow) = (open(&mut inner.io)?, &mut inner.flow);
+            ready!(inner.reads.poll_read(cx, io, flow, buffer))?;
+            inner.received_at = Instant::now();
+            Poll::Ready(Ok(()))
         })
     }
 }

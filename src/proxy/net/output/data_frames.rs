@@ -11,8 +11,9 @@ use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
-use super::coalesce::{CoalescedIo, Inner, SHORTEST_PART};
+use super::coalesce::{CoalescedIo, Inner};
 pub(in crate::net) use super::flow_control::StreamReset;
 use crate::net::Transport;
 
@@ -36,10 +37,16 @@ impl<I: Transport> DataFrames<I> {
         Self(Arc::clone(io.inner()))
     }
 
+    /// Returns when the connection has last received something.
+    pub(in crate::net) fn received_at(&self) -> Instant {
+        self.0.lock().received_at()
+    }
+
     /// Takes over the DATA frames of `stream`, before the library is given the head of its answer.
     /// `waker` is woken when a write that was pending may continue, and when the stream has ended.
-    /// `None` if the stream has ended, or if the peer's window for the connection is too small to
-    /// be shared: then the library must write the answer.
+    /// `None` if the stream has ended, if the library has sent a GOAWAY frame, or if the peer's
+    /// window for the connection was never large enough to be shared (262,140 bytes): then the
+    /// library must write the answer.
     ///
     /// No informational answer may be sent after this.
     pub(in crate::net) fn take_over(&self, stream: u32, waker: Waker) -> Option<StreamData<I>> {
@@ -67,15 +74,14 @@ impl<I> fmt::Debug for DataFrames<I> {
 // === impl StreamData ===
 
 impl<I: Transport> StreamData<I> {
-    /// Pending while a write would be pending. The body need not be polled then. The stream's waker
-    /// is woken when this has changed.
+    /// Pending while the connection's output has no room: the body should not be polled then. The
+    /// stream's waker is woken when this has changed. A write may still wait for the windows.
     ///
     /// # Errors
     /// If the stream or the connection has ended. Nothing more can be written.
     pub(in crate::net) fn poll_ready(&mut self) -> Poll<Result<(), StreamReset>> {
         let mut inner = self.inner.lock();
-        let fitting = inner.poll_fitting(&mut self.place, self.stream, SHORTEST_PART);
-        fitting.map_ok(|_| ())
+        inner.poll_room(&mut self.place, self.stream)
     }
 
     /// Writes as much of `data` as fits, in frames of the peer's size, and leaves the rest in it.

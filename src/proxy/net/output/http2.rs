@@ -133,12 +133,9 @@ impl<I: Transport + Send + 'static> Open<I> {
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
         E: Into<BoxError>,
     {
-        self.poll_keep_alive(cx);
+        self.poll_keep_alive(cx, data_frames);
         while let Some(accepted) = ready!(self.connection.poll_accept(cx)) {
             let (request, respond) = accepted?;
-            if let Some(keep_alive) = &mut self.keep_alive {
-                keep_alive.hear();
-            }
             let responder = Responder::new(&request, respond, data_frames.clone());
             let request = Incoming::http2(request);
             streams.start(|handle| RequestStream::new(answer(request, handle), responder));
@@ -147,8 +144,9 @@ impl<I: Transport + Send + 'static> Open<I> {
     }
 
     /// Pings a silent peer, and closes the connection if the peer does not answer.
-    fn poll_keep_alive(&mut self, cx: &mut Context<'_>) {
-        let late = |keep_alive: &mut KeepAlive| keep_alive.poll_late(cx).is_ready();
+    fn poll_keep_alive(&mut self, cx: &mut Context<'_>, data_frames: &DataFrames<I>) {
+        let received_at = || data_frames.received_at();
+        let late = |keep_alive: &mut KeepAlive| keep_alive.poll_late(cx, received_at).is_ready();
         if self.keep_alive.take_if(late).is_some() {
             self.connection.abrupt_shutdown(Reason::NO_ERROR);
         }

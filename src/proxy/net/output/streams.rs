@@ -1,13 +1,13 @@
 //! Runs the streams of an HTTP/2 connection in the connection's task.
 //!
-//! An event for many streams of a connection wakes one task. It polls these streams, then the
-//! connection, which takes their frames, and then writes once. If each stream had a task, the
-//! runtime would run all of them and then the connection's, which could not know whether all
-//! streams have added their frames.
+//! An event for many streams of a connection wakes one task. It polls these streams, whose frames
+//! are gathered, then the connection if it has something to do, and then writes once. If each
+//! stream had a task, the runtime would run all of them and then the connection's, which could not
+//! know whether all streams have added their frames.
 //!
 //! The wakers of the connection and of its streams are kept apart from the task's. While the task
 //! runs, a wake only adds to what it polls next. So a frame of a stream does not make the runtime
-//! run the task again, and the connection is polled once for the frames of all streams.
+//! run the task again, and the connection is polled once for all streams.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,8 +25,9 @@ use tokio::task::yield_now;
 /// The most streams that are polled between two polls of the connection.
 const MAX_POLLED: usize = 32;
 /// How often the connection is polled before other tasks run. A request needs two polls: the first
-/// one reads it, and the second one sends its answer.
-const MAX_ROUNDS: usize = 2;
+/// one reads it, and the second one sends its answer. A long answer needs a third one, because its
+/// data follows its head.
+const MAX_ROUNDS: usize = 3;
 
 /// The streams of a connection, and what polls them. Those that are left are dropped with this
 /// value.

@@ -330,12 +330,12 @@ async fn frames_follow_the_head_of_the_answer_in_one_write() {
     let waker = Waker::from(Arc::clone(&count));
     assert!(frames.take_over(3, waker.clone()).is_none(), "not open");
     let mut data = frames.take_over(1, waker).unwrap();
-    assert_eq!(data.poll_ready(), Poll::Pending);
+    let mut one = Bytes::from_static(b"one");
+    assert_eq!(data.poll_ready(), Poll::Ready(Ok(())));
+    assert_eq!(data.write(&mut one), Poll::Pending);
     io.write_all(ANSWER).await.unwrap();
     assert_eq!(count.take(), 1);
-    assert_eq!(data.poll_ready(), Poll::Ready(Ok(())));
-    for part in ["one", "two"] {
-        let mut part = Bytes::from_static(part.as_bytes());
+    for mut part in [one, Bytes::from_static(b"two")] {
         assert_eq!(data.write(&mut part), Poll::Ready(Ok(())));
         assert!(part.is_empty());
     }
@@ -414,18 +414,18 @@ async fn a_reset_ends_a_stream_that_waits() {
     let mut data = frames
         .take_over(1, Waker::from(Arc::clone(&count)))
         .unwrap();
-    assert_eq!(data.poll_ready(), Poll::Pending);
+    let mut part = Bytes::from_static(b"late");
+    assert_eq!(data.write(&mut part), Poll::Pending);
     far.write_all(RESET).await.unwrap();
     io.read_exact(&mut [0; 13]).await.unwrap();
     assert_eq!(count.take(), 1);
     assert_eq!(data.poll_ready(), Poll::Ready(Err(StreamReset)));
-    let mut part = Bytes::from_static(b"late");
     assert_eq!(data.write(&mut part), Poll::Ready(Err(StreamReset)));
 }
 
 #[tokio::test]
-async fn the_end_of_the_connection_ends_its_streams() {
-    let (io, _flusher, _far) = requested().await;
+async fn the_end_of_the_connection_ends_its_streams_and_closes_the_socket() {
+    let (io, _flusher, mut far) = requested().await;
     let count = Arc::new(Count::default());
     let frames = DataFrames::new(&io);
     let mut data = frames
@@ -434,4 +434,5 @@ async fn the_end_of_the_connection_ends_its_streams() {
     drop(io);
     assert_eq!(count.take(), 1);
     assert_eq!(data.poll_ready(), Poll::Ready(Err(StreamReset)));
+    assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
 }

@@ -28,6 +28,9 @@ use peer_settings::PeerSettings;
 use received::{Received, ReceivedFrames};
 use written::WrittenFrames;
 
+/// How many streams that wait for the connection are woken at once, if not more have had room before.
+const LEAST_WOKEN: usize = 8;
+
 /// The flow control of a connection's DATA frames.
 #[derive(Debug)]
 pub struct FlowControl {
@@ -36,6 +39,8 @@ pub struct FlowControl {
     connection: ConnectionWindow,
     settings: PeerSettings,
     streams: OpenStreams,
+    /// The frames of kubefan since streams that wait for the connection were last woken.
+    frames: usize,
     /// The streams that can go on, or have ended, since the last [`FlowControl::take_woken`].
     woken: Vec<Waker>,
 }
@@ -161,6 +166,15 @@ impl FlowControl {
         Ok(room as usize)
     }
 
+    /// Checks that a stream has not ended. `place` is as for [`room`](Self::room).
+    ///
+    /// # Errors
+    /// If it has.
+    pub fn check_open(&mut self, place: &mut usize, stream: u32) -> Result<(), StreamReset> {
+        let open = self.streams.find_at(place, stream);
+        open.map(|_| ()).ok_or(StreamReset)
+    }
+
     /// Makes a stream wait for [`FlowControl::wake_waiting`].
     pub fn wait(&mut self, place: &mut usize, stream: u32) {
         if self.streams.find_at(place, stream).is_some() {
@@ -179,18 +193,22 @@ impl FlowControl {
         stream: u32,
         length: usize,
     ) -> [u8; HEAD_BYTES] {
-        let sent = u32::try_from(length).expect("a frame is shorter than 16 MiB");
+        let sent = u32::try_from(length).expect("it fits into the window");
         if let Some(open) = self.streams.find_at(place, stream) {
             open.credit -= i64::from(sent);
         }
         self.connection.spend(sent);
+        self.frames += 1;
         frames::data_head(stream, length)
     }
 
-    /// Wakes the streams that wait for the connection, if they can go on.
+    /// Wakes the first streams that wait for the connection, if they can go on. It must be called
+    /// after each flush of the output, which wakes the next ones. About as many are woken as have
+    /// room: those that find none wait at the end again.
     pub fn wake_waiting(&mut self) {
         if self.connection.own() > 0 && self.written.is_between_frames() {
-            self.streams.wake_waiting(&mut self.woken);
+            let count = mem::take(&mut self.frames).max(LEAST_WOKEN);
+            self.streams.wake_waiting(count, &mut self.woken);
         }
     }
 
@@ -207,15 +225,19 @@ impl FlowControl {
 
     /// Divides what the peer has granted to the connection.
     fn open_connection(&mut self, mut update: WindowUpdate<'_>) {
+        let was_empty = self.connection.own() == 0;
         match self.connection.grant(update.increment()) {
             Some(0) => update.hide(),
             Some(increment) => update.set_increment(increment),
-            // The peer's error. The library reports that its window is too large, too. An empty
-            // window cannot become too large, but zero is an error as well.
+            // The peer's error. The library reports that its window is too large, too, unless that
+            // is empty. Then it reports zero.
             None if self.connection.library() == 0 => update.set_increment(0),
             None => update.set_increment(MAX_WINDOW),
         }
-        self.wake_waiting();
+        // With a window, streams wait for the output.
+        if was_empty {
+            self.wake_waiting();
+        }
     }
 
     /// Notes what the peer has granted to a stream.
@@ -226,7 +248,9 @@ impl FlowControl {
         let increment = i64::from(update.increment());
         let most = i64::from(MAX_WINDOW);
         if !stream.is_own {
-            // The library counts it, too. kubefan needs it if it takes the stream over.
+            // The library counts it, too. kubefan needs it if it takes the stream over. So if the
+            // peer makes the initial window larger by nearly 2 GiB later, the library may find the
+            // stream's window too large, although it is not. No known client does this.
             stream.credit = (stream.credit + increment).min(most);
             return;
         }
@@ -258,6 +282,7 @@ impl Default for FlowControl {
             connection: ConnectionWindow::new(),
             settings: PeerSettings::new(),
             streams: OpenStreams::default(),
+            frames: 0,
             woken: Vec::new(),
         }
     }

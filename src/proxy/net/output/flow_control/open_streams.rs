@@ -3,8 +3,8 @@
 use std::mem;
 use std::task::Waker;
 
-/// The memory for this many streams is kept when streams end.
-const KEPT_STREAMS: usize = 16;
+/// The memory for up to four times as many streams is kept when streams end.
+const KEPT_STREAMS: usize = 4;
 
 /// The open streams of a connection.
 #[derive(Debug, Default)]
@@ -14,7 +14,8 @@ pub(super) struct OpenStreams {
     streams: Vec<OpenStream>,
     /// The largest id of all streams that were ever open.
     last: u32,
-    /// True if the library ignores new streams, because it has sent a GOAWAY frame.
+    /// True if no more streams are added: the library has sent a GOAWAY frame. It may still accept
+    /// some, whose answers it writes alone.
     refuses: bool,
     /// The streams that wait for the connection's window or output, in this order.
     waiting: Vec<u32>,
@@ -118,9 +119,10 @@ impl OpenStreams {
         }
     }
 
-    /// Adds the wakers of the streams that wait for the connection to `woken`.
-    pub(super) fn wake_waiting(&mut self, woken: &mut Vec<Waker>) {
-        for id in mem::take(&mut self.waiting) {
+    /// Adds the wakers of the first `count` streams that wait for the connection to `woken`.
+    pub(super) fn wake_waiting(&mut self, count: usize, woken: &mut Vec<Waker>) {
+        let rest = self.waiting.split_off(count.min(self.waiting.len()));
+        for id in mem::replace(&mut self.waiting, rest) {
             if let Some(stream) = self.find(id) {
                 stream.wake(woken);
             }

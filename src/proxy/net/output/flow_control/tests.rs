@@ -423,6 +423,26 @@ fn streams_that_wait_for_the_connection_are_woken_in_order() {
 }
 
 #[test]
+fn about_as_many_waiting_streams_are_woken_as_had_room() {
+    let log = Log::default();
+    let ids: Vec<u32> = (0..40).map(|number| 2 * number + 1).collect();
+    let mut flow = own_streams(&ids, &log);
+    for &stream in &ids {
+        flow.wait(&mut 0, stream);
+    }
+    flow.wake_waiting();
+    assert_eq!(log.wake(&mut flow), ids[..LEAST_WOKEN]);
+    for &stream in &ids[..20] {
+        send(&mut flow, stream, 100);
+    }
+    flow.wake_waiting();
+    assert_eq!(log.wake(&mut flow), ids[LEAST_WOKEN..LEAST_WOKEN + 20]);
+    flow.wake_waiting();
+    flow.wake_waiting();
+    assert_eq!(log.wake(&mut flow), ids[LEAST_WOKEN + 20..]);
+}
+
+#[test]
 fn a_drained_output_wakes_no_stream_that_waits_for_the_window() {
     let log = Log::default();
     let mut flow = own_streams(&[1], &log);

@@ -16,6 +16,10 @@ use crate::net::Transport;
 use crate::net::output::answer_body::AnswerBody;
 use crate::net::output::data_frames::StreamData;
 
+/// From this many bytes on, other streams of the connection have their turn before a long answer goes
+/// on. Otherwise a body that always has data would fill the output in front of them each time.
+const MAX_TAKEN: usize = 32 << 10;
+
 /// An answer whose head was passed on.
 pub(super) enum Answer<B, I> {
     Short(ShortAnswer<B>),
@@ -146,14 +150,22 @@ where
         let Ok(()) = ready!(self.data_frames.poll_ready()) else {
             return Poll::Ready(());
         };
+        let mut taken = 0;
         loop {
             while !self.data.is_empty() {
                 let Ok(()) = ready!(self.data_frames.write(&mut self.data)) else {
                     return Poll::Ready(());
                 };
             }
+            if taken >= MAX_TAKEN {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             match ready!(poll_data(&mut self.body, cx)) {
-                Ok(data) => self.data = data,
+                Ok(data) => {
+                    taken += data.len();
+                    self.data = data;
+                }
                 Err(end) => {
                     // If this fails, the stream or its connection has ended.
                     let _ = send_end(&mut self.stream, end);

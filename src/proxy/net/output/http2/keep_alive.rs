@@ -8,18 +8,16 @@ use std::time::Duration;
 use h2::{Ping, PingPong};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Sends a PING after `interval` without a request, or without the answer to a PING, and waits for
-/// its answer for `timeout`.
+/// Sends a PING after `interval` without a byte from the peer, and waits for the next one for
+/// `timeout`.
 pub(super) struct KeepAlive {
     pings: PingPong,
     interval: Duration,
     timeout: Duration,
-    /// When the next PING is due, or when the answer to the last one is late.
+    /// When the next PING may be due, or when the answer to the last one is late.
     timer: Pin<Box<Sleep>>,
-    /// When the peer last sent a request or the answer to a PING.
-    heard: Instant,
-    /// True if a PING was sent that has no answer yet.
-    is_pinged: bool,
+    /// When the last PING was sent, while it has no answer.
+    pinged_at: Option<Instant>,
 }
 
 // === impl KeepAlive ===
@@ -31,43 +29,38 @@ impl KeepAlive {
             interval,
             timeout,
             timer: Box::pin(sleep(interval)),
-            heard: Instant::now(),
-            is_pinged: false,
+            pinged_at: None,
         }
     }
 
-    /// Notes that the peer has sent something.
-    pub(super) fn hear(&mut self) {
-        self.heard = Instant::now();
-    }
-
-    /// Sends the pings that are due. Ready if the answer to one is late.
-    pub(super) fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Sends the pings that are due. Ready if the answer to one is late. `received_at` returns when
+    /// the peer has last sent something: while an upload is slow, the answer comes after it.
+    pub(super) fn poll_late(
+        &mut self,
+        cx: &mut Context<'_>,
+        received_at: impl Fn() -> Instant,
+    ) -> Poll<()> {
         loop {
-            if self.is_pinged
-                && let Poll::Ready(Ok(_)) = self.pings.poll_pong(cx)
-            {
-                self.is_pinged = false;
-                self.hear();
-                self.timer.as_mut().reset(self.heard + self.interval);
+            if self.pinged_at.is_some() && self.pings.poll_pong(cx).is_ready() {
+                self.pinged_at = None;
+                self.timer.as_mut().reset(Instant::now() + self.interval);
             }
             ready!(self.timer.as_mut().poll(cx));
-            if self.is_pinged {
-                return Poll::Ready(());
-            }
-            let now = Instant::now();
-            let due = self.heard + self.interval;
+            let (now, received_at) = (Instant::now(), received_at());
+            let due = match self.pinged_at {
+                Some(pinged_at) => received_at.max(pinged_at) + self.timeout,
+                None => received_at + self.interval,
+            };
             if due > now {
                 self.timer.as_mut().reset(due);
+            } else if self.pinged_at.is_some() {
+                return Poll::Ready(());
+            } else if self.pings.send_ping(Ping::opaque()).is_ok() {
+                self.pinged_at = Some(now);
+                self.timer.as_mut().reset(now + self.timeout);
             } else {
-                // Fails only if the connection has ended, and then there is no answer.
-                self.is_pinged = self.pings.send_ping(Ping::opaque()).is_ok();
-                let next = if self.is_pinged {
-                    self.timeout
-                } else {
-                    self.interval
-                };
-                self.timer.as_mut().reset(now + next);
+                // The connection has ended, so there is no answer.
+                self.timer.as_mut().reset(now + self.interval);
             }
         }
     }

@@ -400,3 +400,69 @@ async fn an_idle_peer_that_answers_pings_stays() {
     let answer = send(&mut client, Method::GET, "/").0.await;
     assert_eq!(answer.unwrap().status(), StatusCode::OK);
 }
+
+#[tokio::test]
+async fn a_panic_of_the_connection_closes_its_socket() {
+    let service = |request: Request<RequestBody>| {
+        assert_ne!(request.uri().path(), "/panic", "as expected");
+        ready(Ok(Response::new(frames(stream::pending()))))
+    };
+    let mut client = connect(WINDOWS[1], service).await;
+    let mut watch = answer_to(&mut client, Method::GET, "/watch").await.unwrap();
+    let _ = send(&mut client, Method::GET, "/panic");
+    let ended = soon(watch.body_mut().data()).await;
+    assert!(ended.is_none_or(|data| data.is_err()));
+}
+
+#[tokio::test]
+async fn a_long_answer_ends_without_a_window() {
+    let (ends, end) = futures::channel::oneshot::channel::<()>();
+    let end = Arc::new(parking_lot::Mutex::new(Some(end)));
+    let service = move |request: Request<RequestBody>| {
+        let body = match request.uri().path() {
+            "/watch" => {
+                let end = end.lock().take().expect("one watch");
+                let until_end = stream::once(end).filter_map(async |_| None);
+                frames(until_end)
+            }
+            _ => empty(),
+        };
+        ready(Ok(Response::new(body)))
+    };
+    let (far, _) = serve_until(service, pending());
+    let mut builder = client::Builder::new();
+    builder
+        .initial_connection_window_size(WINDOWS[1])
+        .initial_window_size(0);
+    let (mut client, connection) = builder.handshake::<_, Bytes>(far).await.unwrap();
+    tokio::spawn(connection);
+    answer_to(&mut client, Method::GET, "/first").await.unwrap();
+    let mut watch = answer_to(&mut client, Method::GET, "/watch").await.unwrap();
+    ends.send(()).unwrap();
+    assert_eq!(read(watch.body_mut()).await.unwrap(), b"");
+}
+
+#[tokio::test]
+async fn a_long_answer_that_always_has_data_leaves_room_for_others() {
+    let service = async |request: Request<RequestBody>| -> Answered {
+        let body = match request.uri().path() {
+            "/endless" => frames(stream::repeat_with(|| {
+                Ok(Frame::data(Bytes::from_static(&[0; 8 << 10])))
+            })),
+            "/short" => frames(stream::iter([data("one")]).chain(stream::pending())),
+            _ => empty(),
+        };
+        Ok(Response::new(body))
+    };
+    let mut client = connect(WINDOWS[1], service).await;
+    let mut endless = answer_to(&mut client, Method::GET, "/endless")
+        .await
+        .unwrap();
+    let reader = tokio::spawn(async move { read(endless.body_mut()).await });
+    for _ in 0..3 {
+        let mut short = answer_to(&mut client, Method::GET, "/short").await.unwrap();
+        let one = soon(short.body_mut().data()).await;
+        assert_eq!(one.unwrap().unwrap(), "one");
+    }
+    reader.abort();
+}

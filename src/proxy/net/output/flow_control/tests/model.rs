@@ -345,6 +345,10 @@ impl Run {
             self.receive(50);
         }
         self.write(usize::MAX);
+        // Each flush wakes some of those that wait.
+        for _ in &streams {
+            self.flow.wake_waiting();
+        }
         self.wake();
         for stream in streams {
             let state = &self.streams[&stream];
