@@ -17,8 +17,10 @@ use crate::net::output::answer_body::AnswerBody;
 use crate::net::output::data_frames::StreamData;
 
 /// From this many bytes on, other streams of the connection have their turn before a long answer goes
-/// on. Otherwise a body that always has data would fill the output in front of them each time.
-const MAX_TAKEN: usize = 32 << 10;
+/// on. Otherwise a body that always has data would fill the output in front of them each time. And
+/// watches that are equally far behind share a merged burst only if they take it one after another,
+/// so this is less than such a burst has.
+const MAX_TAKEN: usize = 8 << 10;
 
 /// An answer whose head was passed on.
 pub(super) enum Answer<B, I> {
