@@ -12,12 +12,24 @@ use crate::ledger::{Account, Charge, MemoryKind};
 /// Largest size, in bytes, of merged frames: as much as an HTTP/2 DATA frame or a TLS record holds.
 pub(crate) const MAX_MERGED: usize = 16 << 10;
 
-/// The frames of the burst that is being merged, and the result of the last merge on this thread.
+/// How many merged bursts a thread keeps. Watches that are behind take one burst after another, and
+/// not all of them are at the same one.
+const KEPT: usize = 8;
+
+/// The frames of the burst that is being merged, and the results of the last merges on this thread.
 #[derive(Default)]
 struct Burst {
     frames: Vec<Bytes>,
     length: usize,
-    merged: Vec<Bytes>,
+    merged: [Merged; KEPT],
+    /// The one that the next merge replaces.
+    oldest: usize,
+}
+
+/// A merged burst.
+#[derive(Default)]
+struct Merged {
+    frames: Vec<Bytes>,
     whole: Bytes,
     /// The charge for `whole` while a watch sends it.
     charge: Weak<Charge>,
@@ -75,37 +87,40 @@ pub(crate) fn merge(
 impl Burst {
     /// Returns all frames in one buffer, or `None` if the ledger refuses the memory for it.
     fn whole(&mut self, account: Option<&Arc<Account>>) -> Option<Bytes> {
-        let is_new = !are_same_slices(&self.frames, &self.merged);
+        let is_kept = |merged: &Merged| are_same_slices(&self.frames, &merged.frames);
+        let kept = self.merged.iter().position(is_kept);
+        let merged = &mut self.merged[kept.unwrap_or(self.oldest)];
         let charge = match account {
             None => None,
             Some(account) => {
-                let shared = self.charge.upgrade().filter(|_| !is_new);
+                let shared = merged.charge.upgrade().filter(|_| kept.is_some());
                 let bytes = self.length as u64;
                 let charge = || account.charge(MemoryKind::Burst, bytes).ok().map(Arc::new);
                 Some(shared.or_else(charge)?)
             }
         };
-        if is_new {
+        if kept.is_none() {
             let mut whole = BytesMut::with_capacity(self.length);
             for frame in &self.frames {
                 whole.extend_from_slice(frame);
             }
-            self.whole = whole.freeze();
-            std::mem::swap(&mut self.frames, &mut self.merged);
+            merged.whole = whole.freeze();
+            std::mem::swap(&mut self.frames, &mut merged.frames);
+            self.oldest = (self.oldest + 1) % KEPT;
         }
-        let whole = self.whole.clone();
+        let whole = merged.whole.clone();
         Some(match charge {
             None => whole,
             Some(charge) => {
-                self.charge = Arc::downgrade(&charge);
+                merged.charge = Arc::downgrade(&charge);
                 ledger::charged(whole, charge)
             }
         })
     }
 }
 
-/// Returns true if both have the same slices of memory: equal addresses and lengths. `Burst` holds
-/// its last frames, so no other bytes can have their addresses.
+/// Returns true if both have the same slices of memory: equal addresses and lengths. [`Merged`]
+/// holds its frames, so no other bytes can have their addresses.
 fn are_same_slices(frames: &[Bytes], others: &[Bytes]) -> bool {
     let address = |frame: &Bytes| (frame.as_ptr(), frame.len());
     frames.iter().map(address).eq(others.iter().map(address))
