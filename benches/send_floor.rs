@@ -1,6 +1,6 @@
-//! Measures the cost of the kernel and of encryption in fan-out, which is a lower bound for every server:
-//! one `write` per connection and wake, over loopback, with TLS and without. Compare it only with other
-//! figures of this run: `cargo bench --bench send_floor`.
+//! Measures the cost of the kernel and of encryption in fan-out, which is a lower bound for every
+//! server: one `write` per connection and wake, over loopback, with TLS and without. Compare it only
+//! with other figures of this run: `cargo bench --bench send_floor`.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

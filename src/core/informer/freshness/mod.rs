@@ -35,7 +35,7 @@
 //! - **Group commit.** Requests that arrive before a call starts share it, through
 //!   `concurrency::GroupCommit`. Several different scopes are listed side by side, or by one call
 //!   for all objects of the cache if that is cheaper.
-//! - **Crowds of GETs** share barriers, as long as the watch reaches them at once
+//! - **Crowds of GETs** share barriers, as long as the watch reaches them soon
 //!   (`a_crowd_of_gets_is_proven_by_barriers_that_the_watch_reaches_soon`). With
 //!   `Strict`, any other GET of the most recent state is forwarded. Single Tables without objects,
 //!   and Events, get only such barriers.
@@ -112,8 +112,8 @@ const CROWD_SPACING: CallSpacing = CallSpacing {
     after_large_group: Duration::from_millis(5),
 };
 
-/// How long [`Freshness::prove_soon`] waits in all: perhaps for the barriers in flight first, and then
-/// for its own barrier. Only a slow API server makes it wait for so long.
+/// How long [`Freshness::prove_soon`] waits in all: perhaps for the barriers in flight first, and
+/// then for its own barrier. Only a slow API server makes it wait for so long.
 const SOON_WITH_OTHERS: Duration = Duration::from_millis(2_500);
 
 /// How long a request of few objects waits for calls in flight before it gets a separate call.

@@ -1,5 +1,5 @@
-//! Counts how fast an HTTP/2 peer causes work without an answer: it resets streams before it takes
-//! a part of their answers' bodies, or sends control frames.
+//! Counts how fast an HTTP/2 peer causes work without an answer: it resets streams before the
+//! bodies of their answers are first polled, or sends control frames.
 //!
 //! Such a stream does not count in the limit of concurrent streams any more, but its request was
 //! parsed and started. So a peer that repeatedly opens and resets streams ("rapid reset",

@@ -10,8 +10,8 @@ use crate::ledger::RequestInProgress;
 use crate::net::input::received::InProgress;
 use crate::net::input::resets::Unanswered;
 
-/// The body of an answer. The request counts as answered when the body is first polled, which is
-/// soon after its head was passed on: a reset before this drops the body unpolled.
+/// The body of an answer. The request counts as answered when the body is first polled: when its
+/// head was passed on, and the output has room. A reset before this drops the body unpolled.
 #[derive(Debug)]
 pub(in crate::net) struct AnswerBody<B> {
     body: B,

@@ -24,9 +24,9 @@ use tokio::task::yield_now;
 
 /// The most streams that are polled between two polls of the connection.
 const MAX_POLLED: usize = 32;
-/// How often the connection is polled before other tasks run. A request needs two polls: the first
-/// one reads it, and the second one sends its answer. A long answer needs a third one, because its
-/// data follows its head.
+/// How often the connection is polled before other tasks run. A request needs two polls: one reads
+/// it, and one sends the head of its answer. After that the data of a long answer can be written.
+/// This takes a third round.
 const MAX_ROUNDS: usize = 3;
 
 /// The streams of a connection, and what polls them. Those that are left are dropped with this

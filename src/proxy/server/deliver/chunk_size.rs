@@ -1,4 +1,4 @@
-//! ChunkSize: decides how many bytes of a body are passed to the HTTP library together.
+//! ChunkSize: decides how many bytes of a body are taken together to be sent.
 
 /// Size, in bytes, of a body's first chunks.
 pub(super) const FIRST: usize = 4 << 10;
@@ -7,9 +7,8 @@ pub(super) const LARGEST: usize = 64 << 10;
 
 /// The size of the next chunk of a body. It grows as the reader takes chunks.
 ///
-/// The HTTP library takes a chunk before it has room for the chunk, and the chunk can't be taken
-/// back. So a reader that takes nothing must cost little, and a reader that has taken much may cost
-/// more.
+/// A chunk is taken before there is room for it, and can't be given back. So a reader that takes
+/// nothing must cost little, and a reader that has taken much may cost more.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ChunkSize {
     /// Bytes that were passed on.

@@ -13,15 +13,20 @@ use crate::ledger::{Account, Charge, MemoryKind};
 pub(crate) const MAX_MERGED: usize = 16 << 10;
 
 /// How many merged bursts a thread keeps. Watches that are behind take one burst after another, and
-/// not all of them are at the same one.
-const KEPT: usize = 8;
+/// some of them are one burst ahead of others. Not more, because a burst keeps its events in memory.
+const KEPT: usize = 2;
 
-/// The frames of the burst that is being merged, and the results of the last merges on this thread.
+/// The frames of the burst that is being merged.
 #[derive(Default)]
 struct Burst {
     frames: Vec<Bytes>,
     length: usize,
-    merged: [Merged; KEPT],
+}
+
+/// The results of the last merges on this thread.
+#[derive(Default)]
+struct LastMerged {
+    bursts: [Merged; KEPT],
     /// The one that the next merge replaces.
     oldest: usize,
 }
@@ -37,6 +42,7 @@ struct Merged {
 
 thread_local! {
     static BURST: RefCell<Burst> = RefCell::default();
+    static MERGED: RefCell<LastMerged> = RefCell::default();
 }
 
 /// Merges `first` and the frames that `next` returns into one buffer of up to `limit` bytes, at
@@ -71,7 +77,7 @@ pub(crate) fn merge(
     let mut count = burst.frames.len();
     let whole = match count {
         1 => None,
-        _ => burst.whole(account),
+        _ => MERGED.with_borrow_mut(|merged| merged.whole(&mut burst, account)),
     };
     let frame = whole.unwrap_or_else(|| {
         leftover.extend(burst.frames.drain(1..));
@@ -84,28 +90,29 @@ pub(crate) fn merge(
     (frame, count)
 }
 
-impl Burst {
-    /// Returns all frames in one buffer, or `None` if the ledger refuses the memory for it.
-    fn whole(&mut self, account: Option<&Arc<Account>>) -> Option<Bytes> {
-        let is_kept = |merged: &Merged| are_same_slices(&self.frames, &merged.frames);
-        let kept = self.merged.iter().position(is_kept);
-        let merged = &mut self.merged[kept.unwrap_or(self.oldest)];
+impl LastMerged {
+    /// Returns all frames of `burst` in one buffer, or `None` if the ledger refuses the memory for it.
+    fn whole(&mut self, burst: &mut Burst, account: Option<&Arc<Account>>) -> Option<Bytes> {
+        let is_kept = |merged: &Merged| are_same_slices(&burst.frames, &merged.frames);
+        let kept = self.bursts.iter().position(is_kept);
+        let merged = &mut self.bursts[kept.unwrap_or(self.oldest)];
         let charge = match account {
             None => None,
             Some(account) => {
                 let shared = merged.charge.upgrade().filter(|_| kept.is_some());
-                let bytes = self.length as u64;
+                let bytes = burst.length as u64;
                 let charge = || account.charge(MemoryKind::Burst, bytes).ok().map(Arc::new);
                 Some(shared.or_else(charge)?)
             }
         };
         if kept.is_none() {
-            let mut whole = BytesMut::with_capacity(self.length);
-            for frame in &self.frames {
+            let mut whole = BytesMut::with_capacity(burst.length);
+            for frame in &burst.frames {
                 whole.extend_from_slice(frame);
             }
             merged.whole = whole.freeze();
-            std::mem::swap(&mut self.frames, &mut merged.frames);
+            merged.charge = Weak::new();
+            std::mem::swap(&mut burst.frames, &mut merged.frames);
             self.oldest = (self.oldest + 1) % KEPT;
         }
         let whole = merged.whole.clone();
@@ -256,5 +263,14 @@ mod tests {
             first.as_ptr(),
             merged(&[frames[0].clone(), others[1].clone()]).0.as_ptr()
         );
+    }
+
+    #[test]
+    fn watches_at_different_bursts_share_them() {
+        let bursts: [_; KEPT] = std::array::from_fn(|number| [frame(10 + number), frame(20)]);
+        let first = bursts.each_ref().map(|frames| merged(frames).0);
+        let again = bursts.each_ref().map(|frames| merged(frames).0);
+        let addresses = |bursts: &[Bytes; KEPT]| bursts.each_ref().map(|burst| burst.as_ptr());
+        assert_eq!(addresses(&first), addresses(&again));
     }
 }

@@ -65,8 +65,9 @@ impl SinkableBody {
     /// it ends or fails when the stream does. Dropping it ends the stream.
     ///
     /// Has no effect if the HTTP library already has the body: the body was read or dropped, or
-    /// trailers, a reset or the end of the connection came after its first bytes. Then the answer's body has the data. The answer must not have the header
-    /// `Content-Length`, or its body fails at the end.
+    /// trailers, a reset or the end of the connection came after its first bytes. Then the answer's
+    /// body has the data. The answer must not have the header `Content-Length`, or its body fails at
+    /// the end.
     pub(crate) fn send_to(self, sink: Box<dyn BodySink>) {
         self.streams.lock().give_to_sink(self.number, sink);
     }

@@ -10,12 +10,13 @@ use crate::informer::freshness::plan::LoneBarriers;
 use crate::informer::freshness::proof::{Proof, ProofError};
 use crate::upstream::FreshnessProbe;
 
-/// How long the call for a barrier that no verification list follows may take. The caller's time limit
-/// is longer, even if it first waits for a call in flight: so a slow API server makes such proofs too
-/// costly, and they don't time out. Guarded by `a_slow_barrier_makes_proofs_of_events_too_costly`.
+/// How long the call for a barrier that no verification list follows may take. The caller's time
+/// limit is longer, even if it first waits for a call in flight: so a slow API server makes such
+/// proofs too costly, and they don't time out. Guarded by
+/// `a_slow_barrier_makes_proofs_of_events_too_costly`.
 const CALL_LIMIT: Duration = Duration::from_millis(500);
-/// How long a proof waits for the watch after its barrier, if the API server is fast. On a resource that
-/// changes often, the watch takes some milliseconds.
+/// How long a proof waits for the watch after its barrier, if the API server is fast. On a resource
+/// that changes often, the watch takes some milliseconds.
 const WATCH_WAIT: Duration = Duration::from_millis(25);
 /// How long a proof of Events waits for an event after its barrier. The API server reads a list of
 /// Events from etcd, which often takes longer.
@@ -65,10 +66,10 @@ impl<P: FreshnessProbe> Prover<P> {
         self.try_lone_barrier(proof).await
     }
 
-    /// Proves all objects of the cache by a barrier, and fails if the watch does not reach it in time:
-    /// within `wait`, or as long as the call for the barrier took. An API server that has too many
-    /// reads is slow. Their proofs must succeed then, because otherwise all of them are forwarded, and
-    /// it stays slow.
+    /// Proves all objects of the cache by a barrier, and fails if the watch does not reach it in
+    /// time: within `wait`, or as long as the call for the barrier took. An API server that has too
+    /// many reads is slow. Their proofs must succeed then, because otherwise all of them are
+    /// forwarded, and it stays slow.
     async fn prove_by_lone_barrier(&self, start: &Start, wait: Duration) -> Attempt {
         let barrier = timeout(CALL_LIMIT, self.request_barrier(start)).await;
         let barrier = barrier.unwrap_or(Err(ProofError::TooCostly))?;

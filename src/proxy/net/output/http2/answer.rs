@@ -16,10 +16,10 @@ use crate::net::Transport;
 use crate::net::output::answer_body::AnswerBody;
 use crate::net::output::data_frames::StreamData;
 
-/// From this many bytes on, other streams of the connection have their turn before a long answer goes
-/// on. Otherwise a body that always has data would fill the output in front of them each time. And
-/// watches that are equally far behind share a merged burst only if they take it one after another,
-/// so this is less than such a burst has.
+/// A long answer that has taken this many bytes of its body waits until other streams of the
+/// connection had their turn. Otherwise a body that always has data would fill the output each time
+/// before them. It is half of the largest merged burst: so watches that are equally far behind take
+/// one large burst in turn, and share it.
 const MAX_TAKEN: usize = 8 << 10;
 
 /// An answer whose head was passed on.

@@ -8,15 +8,15 @@ use std::time::Duration;
 use h2::{Ping, PingPong};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Sends a PING after `interval` without a byte from the peer, and waits for the next one for
-/// `timeout`.
+/// Sends a PING if the peer was silent for `interval`. The peer is gone if nothing comes from it for
+/// `timeout` after that.
 pub(super) struct KeepAlive {
     pings: PingPong,
     interval: Duration,
     timeout: Duration,
     /// When the next PING may be due, or when the answer to the last one is late.
     timer: Pin<Box<Sleep>>,
-    /// When the last PING was sent, while it has no answer.
+    /// When the last PING was sent; `None` once it was answered.
     pinged_at: Option<Instant>,
 }
 
@@ -33,14 +33,16 @@ impl KeepAlive {
         }
     }
 
-    /// Sends the pings that are due. Ready if the answer to one is late. `received_at` returns when
-    /// the peer has last sent something: while an upload is slow, the answer comes after it.
+    /// Sends the pings that are due. Ready if the peer is gone. `received_at` returns when something
+    /// last came from the peer: on a slow line, the answer to a PING comes after the upload before
+    /// it, and each byte of that shows that the peer is there.
     pub(super) fn poll_late(
         &mut self,
         cx: &mut Context<'_>,
         received_at: impl Fn() -> Instant,
     ) -> Poll<()> {
         loop {
+            // After an error there is no answer either: the connection has ended.
             if self.pinged_at.is_some() && self.pings.poll_pong(cx).is_ready() {
                 self.pinged_at = None;
                 self.timer.as_mut().reset(Instant::now() + self.interval);
