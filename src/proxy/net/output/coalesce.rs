@@ -48,8 +48,6 @@ pub(super) struct Inner<I> {
     /// The error of a write that had no caller to return it to.
     failure: Option<io::Error>,
     reads: FilteredReads,
-    /// When something was last received.
-    received_at: Instant,
     flow: FlowControl,
 }
 
@@ -62,8 +60,7 @@ pub(in crate::net) fn coalesce<I>(io: I, buffers: Arc<Buffers>) -> (CoalescedIo<
         is_put_off: false,
         is_blocked: false,
         failure: None,
-        reads: FilteredReads::default(),
-        received_at: Instant::now(),
+        reads: FilteredReads::new(Instant::now()),
         flow: FlowControl::default(),
     }));
     (CoalescedIo(Arc::clone(&inner)), Flusher(inner))
@@ -106,7 +103,7 @@ impl<I> Inner<I> {
     }
 
     pub(super) fn received_at(&self) -> Instant {
-        self.received_at
+        self.reads.received_at()
     }
 }
 
@@ -314,9 +311,7 @@ impl<I: Transport> AsyncRead for CoalescedIo<I> {
     ) -> Poll<io::Result<()>> {
         update(&self.0, |inner| {
             let (io, flow) = (socket(&mut inner.io)?, &mut inner.flow);
-            ready!(inner.reads.poll_read(cx, io, flow, buffer))?;
-            inner.received_at = Instant::now();
-            Poll::Ready(Ok(()))
+            inner.reads.poll_read(cx, io, flow, buffer)
         })
     }
 }
