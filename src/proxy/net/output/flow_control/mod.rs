@@ -137,7 +137,7 @@ impl FlowControl {
 
     /// Notes that kubefan writes no more DATA frames of a stream. Returns its waker.
     pub fn give_up(&mut self, stream: u32) -> Option<Waker> {
-        self.streams.find(stream)?.writer.take()
+        self.streams.give_up(stream)
     }
 
     /// Returns the most bytes of payload that a DATA frame of `stream` may have now. If there are

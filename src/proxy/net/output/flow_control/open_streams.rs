@@ -95,6 +95,16 @@ impl OpenStreams {
         woken.extend(ended.into_iter().filter_map(|stream| stream.writer));
     }
 
+    /// Takes the writer of a stream, which waits for nothing any more.
+    pub(super) fn give_up(&mut self, id: u32) -> Option<Waker> {
+        let stream = self.find(id)?;
+        let writer = stream.writer.take();
+        if mem::replace(&mut stream.waits, Waits::No) == Waits::ForConnection {
+            self.waiting.retain(|&waiting| waiting != id);
+        }
+        writer
+    }
+
     pub(super) fn find(&mut self, id: u32) -> Option<&mut OpenStream> {
         let place = self.place(id).ok()?;
         self.streams.get_mut(place)
