@@ -7,7 +7,6 @@
 //!
 //! Some DATA frames are not the crate's: see [`DataFrames`](super::data_frames::DataFrames).
 
-use std::cell::Cell;
 use std::io;
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -21,7 +20,8 @@ use tokio::time::Instant;
 
 use super::filtered_reads::FilteredReads;
 use super::flow_control::{FlowControl, StreamReset};
-use crate::ledger::{Buffer, Buffers};
+use super::gathered::{Gathered, socket};
+use crate::ledger::Buffers;
 use crate::net::Transport;
 
 /// From this many bytes on, a write does not wait for more output, because that would take more
@@ -29,11 +29,6 @@ use crate::net::Transport;
 const FLUSH_THRESHOLD: usize = 64 << 10;
 /// Data is not cut into frames that are shorter than this many bytes because the output is full.
 pub(super) const SHORTEST_PART: usize = 256;
-
-thread_local! {
-    /// A buffer that connections of this thread take in turn, each for the duration of a write.
-    static SPARE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
 
 /// The end that the HTTP/2 connection reads from and writes to.
 pub(in crate::net) struct CoalescedIo<I>(Arc<Mutex<Inner<I>>>);
@@ -45,25 +40,14 @@ pub(in crate::net) struct Flusher<I>(Arc<Mutex<Inner<I>>>);
 pub(super) struct Inner<I> {
     /// `None` after the end of the connection: streams may keep this value for some time.
     io: Option<I>,
-    buffers: Arc<Buffers>,
-    /// Bytes of `gathered` that were last published in `buffers`.
-    published: usize,
-    gathered: Vec<u8>,
-    /// The number of bytes of `gathered` that are already written.
-    written: usize,
-    /// The bytes that `io` has buffered since all output was last written.
-    taken: usize,
+    gathered: Gathered,
     /// True if the write of the gathered bytes was put off.
     is_put_off: bool,
-    /// False if `io` may hold bytes that it has not flushed.
-    is_flushed: bool,
     /// True if the last write waits for the peer.
     is_blocked: bool,
     /// The error of a write that had no caller to return it to.
     failure: Option<io::Error>,
     reads: FilteredReads,
-    /// When something was last received.
-    received_at: Instant,
     flow: FlowControl,
 }
 
@@ -72,17 +56,11 @@ pub(super) struct Inner<I> {
 pub(in crate::net) fn coalesce<I>(io: I, buffers: Arc<Buffers>) -> (CoalescedIo<I>, Flusher<I>) {
     let inner = Arc::new(Mutex::new(Inner {
         io: Some(io),
-        buffers,
-        published: 0,
-        gathered: Vec::new(),
-        written: 0,
-        taken: 0,
+        gathered: Gathered::new(buffers),
         is_put_off: false,
-        is_flushed: true,
         is_blocked: false,
         failure: None,
-        reads: FilteredReads::default(),
-        received_at: Instant::now(),
+        reads: FilteredReads::new(Instant::now()),
         flow: FlowControl::default(),
     }));
     (CoalescedIo(Arc::clone(&inner)), Flusher(inner))
@@ -97,12 +75,6 @@ fn update<I, T>(shared: &Mutex<Inner<I>>, change: impl FnOnce(&mut Inner<I>) -> 
     drop(inner);
     woken.into_iter().for_each(Waker::wake);
     result
-}
-
-/// Returns the socket of a connection that has not ended.
-fn open<I>(io: &mut Option<I>) -> io::Result<&mut I> {
-    io.as_mut()
-        .ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
 // === impl Flusher ===
@@ -131,17 +103,7 @@ impl<I> Inner<I> {
     }
 
     pub(super) fn received_at(&self) -> Instant {
-        self.received_at
-    }
-
-    /// Publishes the memory of the gathered bytes. The memory is returned when all bytes were
-    /// written, so there is usually nothing to publish.
-    fn publish(&mut self) {
-        let held = self.gathered.capacity();
-        if held != self.published {
-            self.published = held;
-            self.buffers.set(Buffer::Gathered, held as u64);
-        }
+        self.reads.received_at()
     }
 }
 
@@ -163,19 +125,20 @@ impl<I: Transport> Inner<I> {
         cx: &mut Context<'_>,
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.is_full() && !self.pass_to_io()? {
-            ready!(self.poll_make_room(cx))?;
+        if self.gathered.is_full::<I>() && !self.gathered.pass_to_io(&mut self.io)? {
+            ready!(self.gathered.poll_make_room(cx, &mut self.io))?;
         }
-        self.take_buffer();
+        self.gathered.take_buffer::<I>();
         let mut taken = 0;
         for part in data {
             let mut rest = &part[..];
             while !rest.is_empty() {
-                if self.is_full() && !self.pass_to_io()? {
+                if self.gathered.is_full::<I>() && !self.gathered.pass_to_io(&mut self.io)? {
                     return Poll::Ready(Ok(taken));
                 }
-                let (fitting, later) = rest.split_at(rest.len().min(self.room()));
-                self.gathered.extend_from_slice(fitting);
+                let room = self.gathered.room::<I>();
+                let (fitting, later) = rest.split_at(rest.len().min(room));
+                self.gathered.add(fitting);
                 self.flow.write(fitting);
                 taken += fitting.len();
                 rest = later;
@@ -195,9 +158,9 @@ impl<I: Transport> Inner<I> {
         while data.has_remaining() {
             let length = ready!(self.poll_fitting(place, stream, data.len()))?;
             let head = self.flow.begin_frame(place, stream, length);
-            self.take_buffer();
-            self.gathered.extend_from_slice(&head);
-            self.gathered.extend_from_slice(&data[..length]);
+            self.gathered.take_buffer::<I>();
+            self.gathered.add(&head);
+            self.gathered.add(&data[..length]);
             data.advance(length);
         }
         Poll::Ready(Ok(()))
@@ -242,14 +205,15 @@ impl<I: Transport> Inner<I> {
         if self.is_blocked {
             return 0;
         }
-        if self.room() < FlowControl::HEAD_BYTES + wanted
+        if self.gathered.room::<I>() < FlowControl::HEAD_BYTES + wanted
             && !self.gathered.is_empty()
-            && let Err(error) = self.pass_to_io()
+            && let Err(error) = self.gathered.pass_to_io(&mut self.io)
         {
             // The next flush returns the error.
             self.failure = Some(error);
         }
-        let fitting = self.room().saturating_sub(FlowControl::HEAD_BYTES);
+        let room = self.gathered.room::<I>();
+        let fitting = room.saturating_sub(FlowControl::HEAD_BYTES);
         let is_short = fitting < SHORTEST_PART.min(wanted);
         if is_short && !self.gathered.is_empty() {
             return 0;
@@ -261,7 +225,7 @@ impl<I: Transport> Inner<I> {
         if let Some(failure) = self.failure.take() {
             return Poll::Ready(Err(failure));
         }
-        let waiting = self.gathered.len() + self.taken;
+        let waiting = self.gathered.waiting();
         if more_follows && waiting > 0 && waiting < FLUSH_THRESHOLD && !self.is_put_off {
             self.is_put_off = true;
             return Poll::Pending;
@@ -271,81 +235,13 @@ impl<I: Transport> Inner<I> {
         if !self.is_blocked {
             self.flow.wake_waiting();
         }
-        self.publish();
+        self.gathered.publish();
         drained
     }
 
-    /// Takes the buffer of the thread if nothing is gathered.
-    fn take_buffer(&mut self) {
-        if self.gathered.capacity() == 0 {
-            self.gathered = SPARE_BUFFER.take();
-            self.gathered.reserve_exact(I::GATHER_SIZE);
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.room() == 0
-    }
-
-    /// Returns how many bytes can be gathered.
-    fn room(&self) -> usize {
-        I::GATHER_SIZE - self.gathered.len()
-    }
-
-    /// Passes gathered bytes to the buffer of `io`. Returns true if `io` has taken some.
-    fn pass_to_io(&mut self) -> io::Result<bool> {
-        let taken = open(&mut self.io)?.buffer(&self.gathered[self.written..])?;
-        if taken == 0 {
-            return Ok(false);
-        }
-        self.gathered.drain(..self.written + taken);
-        self.written = 0;
-        self.taken += taken;
-        self.is_flushed = false;
-        Ok(true)
-    }
-
-    /// Writes gathered bytes; ready when at least some were written.
-    fn poll_make_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let written = self.poll_write_buffer(cx);
-        if let Poll::Ready(Err(error)) = written {
-            return Poll::Ready(Err(error));
-        }
-        if self.written == 0 {
-            return Poll::Pending;
-        }
-        self.gathered.drain(..self.written);
-        self.written = 0;
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_write_buffer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.written < self.gathered.len() {
-            let rest = &self.gathered[self.written..];
-            let io = Pin::new(open(&mut self.io)?);
-            let written = ready!(io.poll_write(cx, rest))?;
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.written += written;
-            self.is_flushed = false;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Writes all gathered bytes, flushes `io`, and returns the buffer to the thread.
+    /// Writes all gathered bytes, and flushes `io`.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_write_buffer(cx))?;
-        if self.gathered.capacity() > 0 {
-            self.written = 0;
-            self.gathered.clear();
-            SPARE_BUFFER.set(std::mem::take(&mut self.gathered));
-        }
-        if !self.is_flushed {
-            ready!(Pin::new(open(&mut self.io)?).poll_flush(cx))?;
-            self.is_flushed = true;
-        }
-        self.taken = 0;
+        ready!(self.gathered.poll_drain(cx, &mut self.io))?;
         self.is_put_off = false;
         Poll::Ready(Ok(()))
     }
@@ -365,9 +261,7 @@ impl<I> Drop for CoalescedIo<I> {
     fn drop(&mut self) {
         let held = update(&self.0, |inner| {
             inner.flow.end();
-            let gathered = std::mem::take(&mut inner.gathered);
-            inner.publish();
-            (inner.io.take(), gathered)
+            (inner.io.take(), inner.gathered.remove())
         });
         // Without the lock, because this may take time.
         drop(held);
@@ -404,7 +298,7 @@ impl<I: Transport> AsyncWrite for CoalescedIo<I> {
         update(&self.0, |inner| {
             inner.flow.end();
             ready!(inner.poll_drain(cx))?;
-            Pin::new(open(&mut inner.io)?).poll_shutdown(cx)
+            Pin::new(socket(&mut inner.io)?).poll_shutdown(cx)
         })
     }
 }
@@ -416,10 +310,8 @@ impl<I: Transport> AsyncRead for CoalescedIo<I> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         update(&self.0, |inner| {
-            let (io, flow) = (open(&mut inner.io)?, &mut inner.flow);
-            ready!(inner.reads.poll_read(cx, io, flow, buffer))?;
-            inner.received_at = Instant::now();
-            Poll::Ready(Ok(()))
+            let (io, flow) = (socket(&mut inner.io)?, &mut inner.flow);
+            inner.reads.poll_read(cx, io, flow, buffer)
         })
     }
 }

@@ -5,11 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::Instant;
 
 use super::flow_control::FlowControl;
 
 /// The bytes that were read, but that the library has not got.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct FilteredReads {
     /// An incomplete frame head or WINDOW_UPDATE frame, or a frame that is complete by now.
     kept: [u8; FlowControl::UPDATE_BYTES],
@@ -19,11 +20,29 @@ pub(super) struct FilteredReads {
     ready: usize,
     /// True if the peer sends no more.
     has_ended: bool,
+    /// When the peer has last sent something, or when this value was created.
+    received_at: Instant,
 }
 
 // === impl FilteredReads ===
 
 impl FilteredReads {
+    /// Returns the state of a connection that was opened at `now`.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            kept: [0; FlowControl::UPDATE_BYTES],
+            length: 0,
+            ready: 0,
+            has_ended: false,
+            received_at: now,
+        }
+    }
+
+    /// Returns when the socket has last had bytes. What kubefan adds does not count.
+    pub(super) fn received_at(&self) -> Instant {
+        self.received_at
+    }
+
     /// Reads into `buffer`. As for any read, no bytes are the end.
     pub(super) fn poll_read(
         &mut self,
@@ -56,6 +75,7 @@ impl FilteredReads {
                 self.has_ended = true;
                 return Poll::Ready(Ok(()));
             }
+            self.received_at = Instant::now();
             let passed = flow.receive(received);
             let rest = &received[passed..];
             self.kept[..rest.len()].copy_from_slice(rest);
@@ -92,6 +112,7 @@ impl FilteredReads {
             self.has_ended = true;
             self.ready = self.length;
         } else {
+            self.received_at = Instant::now();
             self.ready = flow.receive(&mut self.kept[..self.length]);
         }
         Poll::Ready(Ok(()))

@@ -8,6 +8,7 @@ pub(super) mod coalesce;
 pub(super) mod data_frames;
 mod filtered_reads;
 pub(super) mod flow_control;
+mod gathered;
 pub(super) mod http1;
 pub(super) mod http2;
 pub(super) mod part_waker;

@@ -184,7 +184,7 @@ async fn many_frames_are_one_write() {
     let inner = flusher.0.lock();
     assert_eq!(socket(&inner).writes, [b"headbodyheadbodyheadbody"]);
     assert_eq!(socket(&inner).flushes, 1);
-    assert_eq!(inner.gathered.capacity(), 0, "kept while idle");
+    assert_eq!(inner.gathered.bytes().capacity(), 0, "kept while idle");
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn all_bytes_arrive_in_order_with_a_slow_peer() {
     for part in all.chunks(9_999) {
         // Waits while the buffer is full, and continues when the socket has taken a part.
         io.write_all(part).await.unwrap();
-        assert!(flusher.0.lock().gathered.len() <= MAX_BUFFERED);
+        assert!(flusher.0.lock().gathered.bytes().len() <= MAX_BUFFERED);
     }
     flush(&flusher).await.unwrap();
     assert_eq!(socket(&flusher.0.lock()).writes.concat(), all);
@@ -296,7 +296,8 @@ async fn bytes_encrypted_in_pieces_are_one_write() {
     let inner = flusher.0.lock();
     assert_eq!(socket(&inner).socket.writes.concat(), all);
     assert_eq!(socket(&inner).socket.writes[0].len(), 90);
-    assert_eq!((inner.taken, inner.gathered.capacity()), (0, 0));
+    assert_eq!(inner.gathered.waiting(), 0);
+    assert_eq!(inner.gathered.bytes().capacity(), 0);
 }
 
 #[tokio::test]
@@ -308,7 +309,7 @@ async fn a_full_encryption_buffer_waits_for_the_socket() {
         for part in all.chunks(23) {
             io.write_all(part).await.unwrap();
             let inner = flusher.0.lock();
-            assert!(inner.gathered.len() <= 10 && socket(&inner).encrypted.len() <= room);
+            assert!(inner.gathered.bytes().len() <= 10 && socket(&inner).encrypted.len() <= room);
         }
         flush(&flusher).await.unwrap();
         assert_eq!(

@@ -42,7 +42,7 @@ fn read_all(bytes: &[u8], lengths: &[usize], buffers: &[usize], flow: &mut FlowC
         lengths,
         reads: 0,
     };
-    let mut reads = FilteredReads::default();
+    let mut reads = FilteredReads::new(Instant::now());
     let mut all = Vec::new();
     for length in buffers.iter().cycle() {
         let mut buffer = vec![0; *length];
@@ -83,7 +83,7 @@ fn a_refill_is_read_before_other_frames() {
         let [.., a, b, c] = length.to_be_bytes();
         [&[a, b, c, 0, 0, 0, 0, 0, 1][..], &vec![0; length]].concat()
     };
-    let mut reads = FilteredReads::default();
+    let mut reads = FilteredReads::new(Instant::now());
     let mut cx = Context::from_waker(Waker::noop());
     let bytes = [PREFACE, &UPDATE, &[1, 2, 3]].concat();
     let mut io = Received {

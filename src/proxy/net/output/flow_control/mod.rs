@@ -28,7 +28,7 @@ use peer_settings::PeerSettings;
 use received::{Received, ReceivedFrames};
 use written::WrittenFrames;
 
-/// How many streams that wait for the connection are woken at once, if not more have had room before.
+/// The fewest waiting streams that are woken at once.
 const LEAST_WOKEN: usize = 8;
 
 /// The flow control of a connection's DATA frames.
@@ -39,7 +39,7 @@ pub struct FlowControl {
     connection: ConnectionWindow,
     settings: PeerSettings,
     streams: OpenStreams,
-    /// The frames of kubefan since streams that wait for the connection were last woken.
+    /// The frames of kubefan since streams were last woken: about as many have room the next time.
     frames: usize,
     /// The streams that can go on, or have ended, since the last [`FlowControl::take_woken`].
     woken: Vec<Waker>,
@@ -137,7 +137,7 @@ impl FlowControl {
 
     /// Notes that kubefan writes no more DATA frames of a stream. Returns its waker.
     pub fn give_up(&mut self, stream: u32) -> Option<Waker> {
-        self.streams.find(stream)?.writer.take()
+        self.streams.give_up(stream)
     }
 
     /// Returns the most bytes of payload that a DATA frame of `stream` may have now. If there are
@@ -202,9 +202,10 @@ impl FlowControl {
         frames::data_head(stream, length)
     }
 
-    /// Wakes the first streams that wait for the connection, if they can go on. It must be called
-    /// after each flush of the output, which wakes the next ones. About as many are woken as have
-    /// room: those that find none wait at the end again.
+    /// Wakes the first of the streams that wait for the connection, if the connection can go on:
+    /// about as many as had room before. Those that find no room wait again, behind the others. The
+    /// caller must call this after each flush. The woken streams cause the next flush, which wakes
+    /// the next ones.
     pub fn wake_waiting(&mut self) {
         if self.connection.own() > 0 && self.written.is_between_frames() {
             let count = mem::take(&mut self.frames).max(LEAST_WOKEN);
@@ -234,7 +235,7 @@ impl FlowControl {
             None if self.connection.library() == 0 => update.set_increment(0),
             None => update.set_increment(MAX_WINDOW),
         }
-        // With a window, streams wait for the output.
+        // If the window was not empty, these streams wait for the output, and a flush wakes them.
         if was_empty {
             self.wake_waiting();
         }

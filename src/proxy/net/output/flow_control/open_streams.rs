@@ -3,7 +3,8 @@
 use std::mem;
 use std::task::Waker;
 
-/// The memory for up to four times as many streams is kept when streams end.
+/// Memory is given back when streams use less than a quarter of it. At least this many streams
+/// count as open then, so a connection with few streams keeps its memory.
 const KEPT_STREAMS: usize = 4;
 
 /// The open streams of a connection.
@@ -93,6 +94,16 @@ impl OpenStreams {
         self.waiting = Vec::new();
         let ended = mem::take(&mut self.streams);
         woken.extend(ended.into_iter().filter_map(|stream| stream.writer));
+    }
+
+    /// Takes the writer of a stream, which waits for nothing any more.
+    pub(super) fn give_up(&mut self, id: u32) -> Option<Waker> {
+        let stream = self.find(id)?;
+        let writer = stream.writer.take();
+        if mem::replace(&mut stream.waits, Waits::No) == Waits::ForConnection {
+            self.waiting.retain(|&waiting| waiting != id);
+        }
+        writer
     }
 
     pub(super) fn find(&mut self, id: u32) -> Option<&mut OpenStream> {

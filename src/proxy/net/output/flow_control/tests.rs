@@ -443,6 +443,21 @@ fn about_as_many_waiting_streams_are_woken_as_had_room() {
 }
 
 #[test]
+fn a_stream_that_is_given_up_waits_no_more() {
+    let log = Log::default();
+    let ids: Vec<u32> = (0..40).map(|number| 2 * number + 1).collect();
+    let mut flow = own_streams(&ids, &log);
+    for &stream in &ids {
+        flow.wait(&mut 0, stream);
+    }
+    for &stream in &ids[..LEAST_WOKEN] {
+        assert!(flow.give_up(stream).is_some(), "{stream} has a waker");
+    }
+    flow.wake_waiting();
+    assert_eq!(log.wake(&mut flow), ids[LEAST_WOKEN..2 * LEAST_WOKEN]);
+}
+
+#[test]
 fn a_drained_output_wakes_no_stream_that_waits_for_the_window() {
     let log = Log::default();
     let mut flow = own_streams(&[1], &log);

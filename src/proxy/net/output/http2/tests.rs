@@ -393,6 +393,35 @@ async fn a_silent_peer_is_pinged_and_leaves_if_it_does_not_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_peer_that_is_slow_with_an_upload_stays_without_an_answer_to_a_ping() {
+    // A POST request of `http://x/` on stream 1, and the head of a DATA frame of 100 bytes.
+    let upload = b"\0\0\x06\x01\x04\0\0\0\x01\x83\x86\x84\x41\x01x\0\0\x64\0\0\0\0\0\x01";
+    let service = async |request: Request<RequestBody>| -> Answered {
+        let _body = request.into_body().collect().await?;
+        Ok(Response::new(empty()))
+    };
+    let (mut far, served) = serve_until(service, pending());
+    far.write_all(PREFACE).await.unwrap();
+    far.write_all(upload).await.unwrap();
+    // Silent for more than 30 s, so that the server sends a PING.
+    sleep(Duration::from_secs(40)).await;
+    for _ in 0..50 {
+        far.write_all(b"x").await.unwrap();
+        sleep(Duration::from_secs(20)).await;
+    }
+    assert!(!served.is_finished());
+    // The answer is late 60 s after the last byte.
+    let silent_since = Instant::now();
+    far.write_all(b"x").await.unwrap();
+    let mut sent = Vec::new();
+    far.read_to_end(&mut sent).await.unwrap();
+    assert_eq!(silent_since.elapsed().as_secs(), 60);
+    let heads = sent.windows(5);
+    assert_eq!(heads.filter(|head| *head == [0, 0, 8, 6, 0]).count(), 1);
+    served.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_idle_peer_that_answers_pings_stays() {
     let service = async |_: Request<RequestBody>| -> Answered { Ok(Response::new(empty())) };
     let mut client = connect(WINDOWS[0], service).await;
