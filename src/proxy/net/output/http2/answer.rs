@@ -154,7 +154,8 @@ where
         };
         let mut taken = 0;
         loop {
-            while !self.data.is_empty() {
+            // Ready only when all data was written.
+            if !self.data.is_empty() {
                 let Ok(()) = ready!(self.data_frames.write(&mut self.data)) else {
                     return Poll::Ready(());
                 };
