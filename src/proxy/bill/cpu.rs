@@ -1,7 +1,7 @@
 //! CPU time: that of clients by samples, and that of the process and of its threads as the kernel
 //! counts it. For a sample, a poll is timed with the clock of its thread.
 //!
-//! A thread reads its clock for one of 256 polls on average, at random, and charges 256 times what the
+//! A thread reads its clock for one of 32 polls on average, at random, and charges 32 times what the
 //! poll took. The clock is a system call, so reading it for each poll would cost more than many polls.
 
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// On average, one poll of this number is timed.
-const POLLS_PER_SAMPLE: u32 = 256;
+const POLLS_PER_SAMPLE: u32 = 32;
 
 thread_local! {
     /// The number of polls of this thread until the next one is timed, itself included.

@@ -1,6 +1,5 @@
 //! The server's side of TLS.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::{fmt, io};
 
@@ -10,14 +9,14 @@ use rustls::server::NoServerSessionStorage;
 use rustls::{DistinguishedName, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use crate::net::tls::any_certificate::{AnyCertificate, proven};
 use crate::net::tls::files::{ServedCertificate, crypto_provider, read_server_certificate};
 use crate::net::tls::throwaway::throwaway_server_certificate;
 use crate::net::tls::tls_socket::TlsSocket;
+use crate::net::tls::tls_stream::TlsStream;
 use crate::net::transport::MAX_BUFFERED;
-use crate::net::{CertificateChain, Protocol, TlsFiles, Transport};
+use crate::net::{CertificateChain, Protocol, TlsFiles};
 
 /// The names of the protocols in handshakes (ALPN).
 const HTTP1: &[u8] = b"http/1.1";
@@ -134,7 +133,7 @@ impl Acceptor {
     pub(in crate::net) async fn accept(
         &self,
         stream: TcpStream,
-    ) -> io::Result<Accepted<TlsStream<TlsSocket>>> {
+    ) -> io::Result<Accepted<TlsStream>> {
         let mut config = self.shared.config.load_full();
         if !self.http2 {
             Arc::make_mut(&mut config).alpn_protocols = vec![HTTP1.to_vec()];
@@ -152,7 +151,7 @@ impl Acceptor {
         }
         let certificates = connection.peer_certificates().map(proven);
         Ok(Accepted {
-            stream,
+            stream: TlsStream::new(stream),
             protocol: Some(protocol),
             certificates,
         })
@@ -188,28 +187,6 @@ impl Parts {
         };
         config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
         config
-    }
-}
-
-impl Transport for TlsStream<TlsSocket> {
-    /// The length of a TLS record, so that gathered bytes are still in the CPU's cache when they
-    /// are encrypted.
-    const GATHER_SIZE: usize = 16 << 10;
-
-    /// Encrypts the bytes into the buffer of rustls.
-    fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.get_mut().1.writer().write(data)
-    }
-
-    fn waiting(&mut self) -> usize {
-        // All packets were processed when they were read, so this only returns the sizes. After an
-        // error, the connection ends.
-        let state = self.get_mut().1.process_new_packets();
-        state.map_or(0, |state| state.tls_bytes_to_write())
-    }
-
-    fn allow_stalls(&self) -> io::Result<()> {
-        self.get_ref().0.tcp().allow_stalls()
     }
 }
 

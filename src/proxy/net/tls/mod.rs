@@ -8,6 +8,7 @@ mod public_key;
 mod self_signed;
 mod throwaway;
 mod tls_socket;
+mod tls_stream;
 
 pub use acceptor::Acceptor;
 pub use files::TlsFiles;

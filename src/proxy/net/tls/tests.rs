@@ -20,7 +20,7 @@ use x509_parser::prelude::FromDer;
 use super::acceptor::Accepted;
 use super::any_certificate::MAX_CHAIN;
 use super::files::{ServedCertificate, crypto_provider, read_certificates};
-use super::tls_socket::TlsSocket;
+use super::tls_stream::TlsStream;
 use super::*;
 use crate::net::tls::made::distinguished_name;
 
@@ -152,7 +152,7 @@ async fn connect(
     acceptor: &Acceptor,
     connector: &TlsConnector,
 ) -> (
-    std::io::Result<Accepted<tokio_rustls::server::TlsStream<TlsSocket>>>,
+    std::io::Result<Accepted<TlsStream>>,
     std::io::Result<tokio_rustls::client::TlsStream<TcpStream>>,
 ) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
