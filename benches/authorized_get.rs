@@ -1,17 +1,17 @@
-//! Measures the cost of authentication and authorization of callers:
+//! Measures what the authentication and authorization of callers cost, and what the bill costs:
 //! `cargo bench --bench authorized_get`.
 //!
-//! One thread runs two kubefans, one with `--auth none` and one with `--auth caller`, and the
-//! simulated API server behind both. Another thread sends GETs that a cache answers, to each
-//! kubefan in turn. kubefan remembers the owner of the token and its right. The CPU time of the
+//! One thread runs three kubefans, and the simulated API server behind them: one with `--auth none`,
+//! one with `--auth caller`, and one with `--auth caller --bill=false`. Another thread sends GETs
+//! that a cache answers, to each kubefan in turn. kubefan remembers the owner of the token and its right. The CPU time of the
 //! first thread does not depend on other programs on the machine, except for the CPU's own caches.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
-use std::{fs, thread};
+use std::{fs, mem, thread};
 
 use bytes::Bytes;
 use cpu_time::ThreadTime;
@@ -35,9 +35,16 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream as AsyncStream};
 use tokio::sync::oneshot;
 
-/// The number of rounds of GETs to each kubefan, and the number of GETs in a round.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// The number of rounds of GETs to each kubefan, and the number of GETs in a round for each
+/// connection.
 const ROUNDS: usize = 60;
-const GETS: usize = 1_000;
+const GETS: usize = 100;
+/// The connections of a caller. With only one, the kubefans would sleep after each answer, and most
+/// of the measured time would be that of waking up.
+const CONNECTIONS: usize = 16;
 /// Long enough for all rounds.
 const TTL: Duration = Duration::from_secs(3_600);
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -64,25 +71,34 @@ async fn measure() {
     let api_server = reviewing(address(&demo.simulated.url())).await;
     let kubeconfig = directory.path().join("kubeconfig");
     write_kubeconfig(&kubeconfig, api_server);
-    let authorizing = authorizing(kubeconfig).await;
+    let billed = authorizing(&kubeconfig, true).await;
+    let unbilled = authorizing(&kubeconfig, false).await;
     // As long as the token of a service account that is bound to a pod.
     let token = format!(
         "Authorization: Bearer e30.{}.{}\r\n",
         "e".repeat(800),
         "s".repeat(342)
     );
-    let mut without = Caller::connect(&demo.kubefan, "").await;
-    let mut with = Caller::connect(&authorizing, &token).await;
-    let (mut costs_without, mut costs_with) = (Vec::new(), Vec::new());
+    let mut callers = [
+        Caller::connect(&demo.kubefan, "").await,
+        Caller::connect(&billed, &token).await,
+        Caller::connect(&unbilled, &token).await,
+    ];
+    let mut costs = [const { Vec::new() }; 3];
     for round in 0..=ROUNDS {
-        let costs = [without.gets().await, with.gets().await];
-        // The first round warms up.
-        if round > 0 {
-            costs_without.push(costs[0]);
-            costs_with.push(costs[1]);
+        for (caller, costs) in callers.iter_mut().zip(&mut costs) {
+            let cost = caller.gets().await;
+            // The first round warms up.
+            if round > 0 {
+                costs.push(cost);
+            }
         }
     }
-    for (app, mode) in [(&demo.kubefan, "none"), (&authorizing, "caller")] {
+    for (app, mode) in [
+        (&demo.kubefan, "none"),
+        (&billed, "caller"),
+        (&unbilled, "caller without the bill"),
+    ] {
         let from_cache = r#"outcome="cache""#;
         let (_, metrics) = app.registry().render();
         let of_nodes = metrics.lines().filter(|line| {
@@ -91,16 +107,18 @@ async fn measure() {
         let counts = of_nodes.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         let count: f64 = counts.sum();
         assert!(
-            count >= (ROUNDS * GETS) as f64,
+            count >= (ROUNDS * GETS * CONNECTIONS) as f64,
             "{mode}: {count} from the cache"
         );
     }
-    let (without, with) = (median(costs_without), median(costs_with));
+    let [none, caller, unbilled] = costs.map(median);
     println!(
-        "CPU time of a GET over HTTP/1.1 that a cache answers: {without:.2} µs with --auth none, \
-         {with:.2} µs with --auth caller: {:.2} µs more, ratio {:.3}",
-        with - without,
-        with / without
+        "CPU time of a GET over HTTP/1.1 that a cache answers: {none:.2} µs with --auth none, \
+         {caller:.2} µs with --auth caller: {:.2} µs more, ratio {:.3}; {unbilled:.2} µs with --auth \
+         caller --bill=false: ratio with the bill {:.3}",
+        caller - none,
+        caller / none,
+        caller / unbilled
     );
 }
 
@@ -114,7 +132,7 @@ fn address(url: &str) -> SocketAddr {
     address.parse().expect("an address")
 }
 
-fn write_kubeconfig(file: &PathBuf, server: SocketAddr) {
+fn write_kubeconfig(file: &Path, server: SocketAddr) {
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "bench",
         "clusters": [{"name": "bench", "cluster": {"server": format!("http://{server}")}}],
@@ -124,8 +142,8 @@ fn write_kubeconfig(file: &PathBuf, server: SocketAddr) {
     fs::write(file, kubeconfig.to_string()).expect("room");
 }
 
-/// Starts a kubefan that authenticates its callers.
-async fn authorizing(kubeconfig: PathBuf) -> App {
+/// Starts a kubefan that authenticates its callers, with or without a bill.
+async fn authorizing(kubeconfig: &Path, has_bill: bool) -> App {
     let access = identity::Config {
         mode: Mode::Caller,
         token_ttl: TTL,
@@ -133,7 +151,7 @@ async fn authorizing(kubeconfig: PathBuf) -> App {
         ..identity::Config::default()
     };
     let app = App::start(ServeConfig {
-        kubeconfig: Some(kubeconfig),
+        kubeconfig: Some(kubeconfig.to_owned()),
         context: None,
         ping_interval: Duration::from_secs(3),
         ping_timeout: Duration::from_secs(5),
@@ -156,7 +174,10 @@ async fn authorizing(kubeconfig: PathBuf) -> App {
         authorities: Some(identity::AuthoritySources::default()),
         connections: net::Config::default(),
         memory: ledger::Limits::default(),
-        requests: Config::default(),
+        requests: Config {
+            has_bill,
+            ..Config::default()
+        },
         shutdown: shutdown::Config {
             not_ready_delay: Duration::ZERO,
             grace: Duration::ZERO,
@@ -223,20 +244,21 @@ async fn relayed(simulated: SocketAddr, request: Request<Incoming>) -> Answer {
 
 // === The caller ===
 
-/// A connection of a caller. A separate thread uses it.
+/// The connections of a caller. A separate thread uses them.
 struct Caller {
-    socket: Option<TcpStream>,
+    sockets: Vec<TcpStream>,
     request: String,
 }
 
 impl Caller {
     /// Connects to `kubefan`, and makes it fill the cache. `token` is a line of the head.
     async fn connect(kubefan: &App, token: &str) -> Self {
-        let socket = TcpStream::connect(address(&kubefan.url())).expect("a connection");
+        let address = address(&kubefan.url());
+        let connect = |_| TcpStream::connect(address).expect("a connection");
         let head = format!("Host: localhost\r\nAccept: application/json\r\n{token}\r\n");
         let list = format!("GET /api/v1/nodes?resourceVersion=0 HTTP/1.1\r\n{head}");
         let mut caller = Self {
-            socket: Some(socket),
+            sockets: (0..CONNECTIONS).map(connect).collect(),
             request: list,
         };
         let (nodes, _) = caller.send(1).await;
@@ -250,28 +272,32 @@ impl Caller {
     /// Returns the CPU time of a GET in microseconds.
     async fn gets(&mut self) -> f64 {
         let (_, cpu) = self.send(GETS).await;
-        cpu.as_secs_f64() * 1e6 / GETS as f64
+        cpu.as_secs_f64() * 1e6 / (GETS * CONNECTIONS) as f64
     }
 
-    /// Sends the request `count` times, each time after the previous answer. Returns the body of
-    /// the last answer, and the CPU time of this thread.
+    /// Sends the request `count` times on each connection, each time after all previous answers.
+    /// Returns the body of the last answer, and the CPU time of this thread.
     async fn send(&mut self, count: usize) -> (Vec<u8>, Duration) {
-        let mut socket = self.socket.take().expect("a connection");
+        let mut sockets = mem::take(&mut self.sockets);
         let request = self.request.clone();
         let (done, answered) = oneshot::channel();
         let before = ThreadTime::now();
         let sender = thread::spawn(move || {
             let mut body = Vec::new();
             for _ in 0..count {
-                socket.write_all(request.as_bytes()).expect("sent");
-                body = answer(&mut socket);
+                for socket in &mut sockets {
+                    socket.write_all(request.as_bytes()).expect("sent");
+                }
+                for socket in &mut sockets {
+                    body = answer(socket);
+                }
             }
-            done.send((socket, body)).expect("the bench waits");
+            done.send((sockets, body)).expect("the bench waits");
         });
-        let (socket, body) = answered.await.expect("answers");
+        let (sockets, body) = answered.await.expect("answers");
         let cpu = before.elapsed();
         sender.join().expect("a sender");
-        self.socket = Some(socket);
+        self.sockets = sockets;
         (body, cpu)
     }
 }

@@ -122,7 +122,7 @@ impl Shard {
         let create = || ClientRow::new(client(), at);
         let (row, replaced) = self.clients.add(keys.client, weight, create);
         if let Some(replaced) = replaced {
-            self.other += replaced.windows.total();
+            self.other += &replaced.windows.total();
         }
         let names = &mut self.names;
         let operation = || shared_name(names, keys.operation, operation);
@@ -198,7 +198,7 @@ impl Shard {
     pub(super) fn add_to(&self, total: &mut Counts) {
         *total += &self.other;
         for row in self.clients.values() {
-            *total += row.windows.total();
+            *total += &row.windows.total();
         }
     }
 
@@ -290,7 +290,7 @@ impl ClientRow {
             age: at.saturating_sub(self.windows.since()),
             operations: operations.map(|row| row.usage(at)).collect(),
             has_other_operations: self.has_other_operations,
-            total: *self.windows.total(),
+            total: self.windows.total(),
             minute: self.windows.minute(at),
             ten_minutes: self.windows.ten_minutes(at),
             open_watches: self.open,
@@ -310,7 +310,7 @@ impl OperationRow {
         OperationUsage {
             operation: Arc::clone(&self.operation),
             open: self.open,
-            total: *self.windows.total(),
+            total: self.windows.total(),
             minute: self.windows.minute(at),
             ten_minutes: self.windows.ten_minutes(at),
         }
