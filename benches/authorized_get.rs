@@ -3,8 +3,9 @@
 //!
 //! One thread runs three kubefans, and the simulated API server behind them: one with `--auth none`,
 //! one with `--auth caller`, and one with `--auth caller --bill=false`. Another thread sends GETs
-//! that a cache answers, to each kubefan in turn. kubefan remembers the owner of the token and its right. The CPU time of the
-//! first thread does not depend on other programs on the machine, except for the CPU's own caches.
+//! that a cache answers, to each kubefan in turn. kubefan remembers the owner of the token and its
+//! right. The CPU time of the first thread does not depend on other programs on the machine, except
+//! for the CPU's own caches.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -35,6 +36,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream as AsyncStream};
 use tokio::sync::oneshot;
 
+/// As in the program.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

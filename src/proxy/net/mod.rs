@@ -14,7 +14,6 @@ mod loopback;
 mod metrics;
 mod output;
 mod peer;
-mod pieces;
 mod served_socket;
 mod tls;
 mod transport;

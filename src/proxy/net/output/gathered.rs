@@ -8,7 +8,7 @@ use std::{io, mem};
 
 use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
-use crate::net::pieces::append;
+use crate::pieces;
 
 thread_local! {
     /// A buffer that connections of this thread take in turn, each for the duration of a write.
@@ -80,7 +80,7 @@ impl Gathered {
 
     /// Gathers bytes, for which there must be [`room`](Self::room).
     pub(super) fn add(&mut self, bytes: &[u8]) {
-        append(&mut self.bytes, bytes);
+        pieces::append(&mut self.bytes, bytes);
     }
 
     /// Passes gathered bytes to the buffer of the socket. Returns true if it has taken some.

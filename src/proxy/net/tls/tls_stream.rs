@@ -11,10 +11,13 @@ use tokio_rustls::server;
 
 use super::tls_socket::TlsSocket;
 use crate::net::Transport;
-use crate::net::pieces::with_pieces;
+use crate::pieces::{PIECE, with_pieces};
 
-/// The most pieces that are passed to rustls at once: those of four TLS records.
-const PIECES: usize = 32;
+/// The most pieces that are passed to rustls at once: as many as the bytes have that it buffers by
+/// default, and one more for each slice that hyper writes at once.
+const PIECES: usize = (64 << 10) / PIECE + 64;
+/// The most pieces of gathered bytes.
+const GATHERED_PIECES: usize = TlsStream::GATHER_SIZE.div_ceil(PIECE);
 
 /// A connection after its handshake. rustls copies the plaintext into a record and encrypts it
 /// there, so it gets pieces that are copied fast.
@@ -40,7 +43,7 @@ impl Transport for TlsStream {
     /// Encrypts the bytes into the buffer of rustls.
     fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
         let mut writer = self.connection().writer();
-        with_pieces::<PIECES, _>(&[IoSlice::new(data)], |pieces| {
+        with_pieces::<GATHERED_PIECES, _>(&[IoSlice::new(data)], |pieces| {
             writer.write_vectored(pieces)
         })
     }

@@ -87,7 +87,8 @@ impl Consumers {
             spans::ended(trace, record, ended);
         }
         if let Some(owner) = self.bill.as_ref().filter(|_| !was_open) {
-            owner.record(&bill::entry(record, Some(ended)), Instant::now());
+            let now = record.arrival.began + ended.lasted;
+            owner.record(&bill::entry(record, Some(ended)), now);
         }
     }
 

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
-use crate::ledger;
 use crate::ledger::{Account, Charge, MemoryKind};
+use crate::{ledger, pieces};
 
 /// Largest size, in bytes, of merged frames: as much as an HTTP/2 DATA frame or a TLS record holds.
 pub(crate) const MAX_MERGED: usize = 16 << 10;
@@ -106,11 +106,11 @@ impl LastMerged {
             }
         };
         if kept.is_none() {
-            let mut whole = BytesMut::with_capacity(burst.length);
+            let mut whole = Vec::with_capacity(burst.length);
             for frame in &burst.frames {
-                whole.extend_from_slice(frame);
+                pieces::append(&mut whole, frame);
             }
-            merged.whole = whole.freeze();
+            merged.whole = whole.into();
             merged.charge = Weak::new();
             std::mem::swap(&mut burst.frames, &mut merged.frames);
             self.oldest = (self.oldest + 1) % KEPT;
