@@ -1,10 +1,16 @@
 //! The limits of connections, requests and memory.
 
+use std::num::NonZeroUsize;
+
 use crate::config::settings::{Limits, Settings};
 use crate::config::values::units::ByteSize;
 use crate::net::ProxyNetworks;
 use crate::server::{UserLimits, WebPageRules};
 use crate::{ledger, net, server};
+
+/// The memory for readers and callers, in bytes, for which one more handshake may be pending by
+/// default. A pending handshake takes about 30 KiB, so all of them take an eighth at most.
+const MEMORY_PER_HANDSHAKE: u64 = 256 << 10;
 
 /// Returns the limits of the memory that is held for readers and callers.
 pub(super) fn memory(limits: &Limits) -> ledger::Limits {
@@ -24,6 +30,17 @@ pub(super) fn max_unindexed(limits: &Limits) -> usize {
     }
 }
 
+/// Returns the upper limit of pending handshakes. After a restart, thousands of clients connect at
+/// once. If there are more than the limit, new handshakes close those that wait for kubefan.
+fn max_pending_handshakes(limits: &Limits) -> NonZeroUsize {
+    let least = net::Config::default().max_pending_openings;
+    limits.max_pending_handshakes.unwrap_or_else(|| {
+        let by_memory = memory(limits).memory / MEMORY_PER_HANDSHAKE;
+        let by_memory = usize::try_from(by_memory).ok().and_then(NonZeroUsize::new);
+        by_memory.map_or(least, |handshakes| handshakes.max(least))
+    })
+}
+
 /// Returns the limits of the client listener.
 pub(super) fn connections(settings: &Settings) -> net::Config {
     let limits = &settings.limits;
@@ -32,7 +49,7 @@ pub(super) fn connections(settings: &Settings) -> net::Config {
     net::Config {
         proxies: ProxyNetworks(proxies),
         max_connections: limits.max_connections,
-        max_pending_openings: limits.max_pending_handshakes,
+        max_pending_openings: max_pending_handshakes(limits),
         handshake_timeout: limits.handshake_timeout.0,
         head_timeout: limits.head_timeout.0,
         write_timeout: limits.write_timeout.0,
@@ -64,5 +81,30 @@ pub(super) fn requests(settings: &Settings, web_pages: WebPageRules) -> server::
         has_cache_status: settings.listen.cache_status,
         has_bill: settings.admin.bill,
         web_pages,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_handshakes_may_be_pending_with_more_memory() {
+        let nonzero = |count| NonZeroUsize::new(count).expect("not zero");
+        for (memory, configured, expected) in [
+            (64 << 20, None, 1_024),
+            (256 << 20, None, 1_024),
+            (1 << 30, None, 4_096),
+            (1 << 30, Some(10), 10),
+            (64 << 20, Some(8_192), 8_192),
+        ] {
+            let limits = Limits {
+                memory: Some(ByteSize(memory)),
+                max_pending_handshakes: configured.map(nonzero),
+                ..Limits::default()
+            };
+            let found = max_pending_handshakes(&limits);
+            assert_eq!(found, nonzero(expected), "{memory} {configured:?}");
+        }
     }
 }

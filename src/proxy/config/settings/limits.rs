@@ -46,8 +46,10 @@ pub(in crate::config) struct Limits {
     /// (ulimit -n), less 320, applies too.
     pub(in crate::config) max_connections: NonZeroUsize,
     /// The most connections whose TLS handshake or first bytes are not complete. If there are more,
-    /// the oldest of them is closed. At most half of the connections may be pending.
-    pub(in crate::config) max_pending_handshakes: NonZeroUsize,
+    /// the oldest of them is closed. At most half of the connections may be pending. Default: one for
+    /// each 256Ki of `limits.memory`, at least 1024.
+    #[schemars(extend("x-flag" = "--max-pending-handshakes COUNT"))]
+    pub(in crate::config) max_pending_handshakes: Option<NonZeroUsize>,
     /// How long a TLS handshake may take, and a PROXY header before it.
     #[schemars(extend("x-range" = "more than 0s"))]
     pub(in crate::config) handshake_timeout: Period,
@@ -130,7 +132,7 @@ impl Default for Limits {
             max_requests_inflight: requests.max_requests_inflight,
             request_timeout: Period(requests.request_timeout),
             max_connections: connections.max_connections,
-            max_pending_handshakes: connections.max_pending_openings,
+            max_pending_handshakes: None,
             handshake_timeout: Period(connections.handshake_timeout),
             head_timeout: Period(connections.head_timeout),
             write_timeout: Period(connections.write_timeout),
