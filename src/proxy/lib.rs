@@ -29,7 +29,6 @@ pub mod ledger;
 pub mod limit;
 mod line_log;
 pub mod net;
-mod pieces;
 pub mod process;
 pub mod server;
 pub mod text;

@@ -14,6 +14,7 @@ mod loopback;
 mod metrics;
 mod output;
 mod peer;
+pub(crate) mod pieces;
 mod served_socket;
 mod tls;
 mod transport;

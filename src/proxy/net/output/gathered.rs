@@ -7,8 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::{io, mem};
 
 use crate::ledger::{Buffer, Buffers};
-use crate::net::Transport;
-use crate::pieces;
+use crate::net::{Transport, pieces};
 
 thread_local! {
     /// A buffer that connections of this thread take in turn, each for the duration of a write.

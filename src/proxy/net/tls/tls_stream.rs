@@ -11,7 +11,7 @@ use tokio_rustls::server;
 
 use super::tls_socket::TlsSocket;
 use crate::net::Transport;
-use crate::pieces::{PIECE, with_pieces};
+use crate::net::pieces::{PIECE, with_pieces};
 
 /// The most pieces that are passed to rustls at once: as many as the bytes have that it buffers by
 /// default, and one more for each slice that hyper writes at once.

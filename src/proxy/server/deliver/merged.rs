@@ -6,8 +6,9 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
+use crate::ledger;
 use crate::ledger::{Account, Charge, MemoryKind};
-use crate::{ledger, pieces};
+use crate::net::pieces;
 
 /// Largest size, in bytes, of merged frames: as much as an HTTP/2 DATA frame or a TLS record holds.
 pub(crate) const MAX_MERGED: usize = 16 << 10;

@@ -20,8 +20,6 @@ use crate::support::programs::kubefan::Kubefan;
 /// Two tokens of one user, and one token of another user.
 const TOKENS: &str = "one-token,one,1\nagain-token,one,1\nother-token,other,2\n";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// How long a proof may take.
-const PROOF: Duration = Duration::from_secs(3);
 const QUESTIONS: &str = "kubefan_freshness_questions_total";
 const REJECTED: &str = "kubefan_user_limit_rejected_total";
 
@@ -187,7 +185,7 @@ async fn reads_of_a_user_wait_for_proofs_of_a_limited_number_of_scopes() {
         }
     })
     .await;
-    let refused = within("the refusal", PROOF / 2, again.get(&further)).await;
+    let refused = within("the refusal", LIMIT, again.get(&further)).await;
     assert_eq!(refused.status, 429, "{refused}");
     assert_eq!(refused.json()["reason"], "TooManyRequests", "{refused}");
     assert!(matches!(refused.retry_seconds(), Some(1..=5)), "{refused}");
