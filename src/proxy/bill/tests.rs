@@ -282,3 +282,34 @@ fn the_memory_of_the_bill_and_what_is_saved_are_metrics() {
     assert_eq!(value("kubefan_saved_watch_events_total"), 6_000.0);
     assert_eq!(value("kubefan_saved_cpu_seconds_total"), 3_000.0);
 }
+
+#[test]
+fn samples_that_have_counted_too_much_are_reduced_in_proportion() {
+    let start = Instant::now();
+    let bill = Bill::new(&limits(), start);
+    for (user, seconds) in [("one", 60), ("other", 80)] {
+        let entry = Entry {
+            cpu: Duration::from_secs(seconds),
+            ..entry(user, "list")
+        };
+        bill.record(&entry, start);
+    }
+    // The threads have used 70 s.
+    let snapshot = serde_json::to_value(bill.snapshot(&options(), start)).expect("JSON");
+    let mut seconds = Vec::new();
+    for client in snapshot["clients"].as_array().expect("clients") {
+        for counts in [
+            &client["total"],
+            &client["minute"],
+            &client["operations"][0]["total"],
+        ] {
+            seconds.push(counts["cpuSeconds"].as_f64().expect("a number"));
+        }
+    }
+    seconds.sort_by(f64::total_cmp);
+    assert_eq!(seconds, [30.0, 30.0, 30.0, 40.0, 40.0, 40.0]);
+    assert_eq!(snapshot["total"]["cpuSeconds"], 70.0);
+    let cpu = &snapshot["cpu"];
+    let shares = ["clientsSeconds", "ingestSeconds", "sharedSeconds"].map(|share| &cpu[share]);
+    assert_eq!(shares, [&json!(70.0), &json!(30.0), &json!(0.0)]);
+}

@@ -89,9 +89,16 @@ impl Snapshot {
         age: Duration,
         options: &SnapshotOptions<'_>,
     ) -> Self {
-        let mut total = *other;
+        let mut other = *other;
+        let mut total = other;
         for usage in &usages {
             total += &usage.total;
+        }
+        if let Some(factor) = excess_of_samples(&total, options.serving_cpu) {
+            let of_clients = usages.iter_mut().flat_map(ClientUsage::counts_mut);
+            for counts in of_clients.chain([&mut total, &mut other]) {
+                counts.scale(Count::Cpu, factor);
+            }
         }
         let with_rows = usages.iter().filter(|usage| !usage.operations.is_empty());
         let clients_with_rows = with_rows.count();
@@ -105,10 +112,17 @@ impl Snapshot {
             clients: rows.collect(),
             largest,
             total: Numbers::new(&total),
-            other: Numbers::new(other),
+            other: Numbers::new(&other),
             cpu: CpuShares::new(&total, options.serving_cpu, options.process_cpu),
         }
     }
+}
+
+/// If the samples of clients have counted more than the threads that serve them have used, returns the
+/// factor that makes both equal. The kernel's time of the threads is right.
+fn excess_of_samples(total: &Counts, serving: Duration) -> Option<f64> {
+    let sampled = Duration::from_nanos(total.get(Count::Cpu));
+    (sampled > serving).then(|| serving.as_secs_f64() / sampled.as_secs_f64())
 }
 
 /// Returns the indexes of the clients that are shown, in ascending order, and the first clients of
@@ -167,7 +181,7 @@ mod tests {
         for (serving, process, ingest, shared) in [
             (8, 10, 2.0, 5.0),
             (10, 10, 0.0, 7.0),
-            // The clocks differ, and samples may count too much.
+            // The clocks differ.
             (3, 2, 0.0, 0.0),
             (2, 10, 8.0, 0.0),
         ] {

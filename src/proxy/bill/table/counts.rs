@@ -134,6 +134,12 @@ impl Counts {
         self.get(Count::Requests) as f64 + self.get(Count::Bytes) as f64 / BYTES_PER_REQUEST
     }
 
+    /// Multiplies one count by `factor`, and rounds it.
+    pub(in crate::bill) fn scale(&mut self, count: Count, factor: f64) {
+        let number = &mut self.0[count as usize];
+        *number = (*number as f64 * factor).round() as u64;
+    }
+
     /// Returns `share` of the counts, rounded.
     fn share(&self, share: f64) -> Self {
         Self(self.0.map(|number| (number as f64 * share).round() as u64))

@@ -59,6 +59,23 @@ pub(in crate::bill) struct Slow {
     pub(in crate::bill) behind: Behind,
 }
 
+// === impl ClientUsage ===
+
+impl ClientUsage {
+    /// Returns all counts, to change them.
+    pub(in crate::bill) fn counts_mut(&mut self) -> impl Iterator<Item = &mut Counts> {
+        let of_operations = self.operations.iter_mut().flat_map(|operation| {
+            [
+                &mut operation.total,
+                &mut operation.minute,
+                &mut operation.ten_minutes,
+            ]
+        });
+        let of_client = [&mut self.total, &mut self.minute, &mut self.ten_minutes];
+        of_client.into_iter().chain(of_operations)
+    }
+}
+
 // === impl Slow ===
 
 impl Slow {
