@@ -78,7 +78,7 @@ pub fn serving_time(serving: &str) -> Option<Duration> {
 
 /// Returns the CPU time of the threads in the folder `tasks`, as [`serving_time`] does.
 fn time_of_threads(tasks: &Path, serving: &str) -> Option<Duration> {
-    let (mut nanoseconds, mut has_serving) = (0_u64, false);
+    let mut nanoseconds = 0_u64;
     for task in fs::read_dir(tasks).ok()?.flatten() {
         let read = |file| fs::read_to_string(task.path().join(file));
         // A thread may end between two of these calls.
@@ -86,14 +86,14 @@ fn time_of_threads(tasks: &Path, serving: &str) -> Option<Duration> {
             continue;
         };
         if name.starts_with(serving) {
-            has_serving = true;
             // The first number is the time on a CPU, in nanoseconds.
             let time = times.split_whitespace().next();
             let time: u64 = time.and_then(|time| time.parse().ok()).unwrap_or_default();
             nanoseconds = nanoseconds.saturating_add(time);
         }
     }
-    has_serving.then(|| Duration::from_nanos(nanoseconds))
+    // It is 0 if the kernel does not count.
+    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
 }
 
 /// Returns the CPU time of this thread.
@@ -192,6 +192,11 @@ mod tests {
         let expected = Some(Duration::from_nanos(40_000));
         assert_eq!(time_of_threads(tasks.path(), "serve-"), expected);
         assert_eq!(time_of_threads(tasks.path(), "none-"), None);
+        let uncounted = tasks.path().join("6");
+        fs::create_dir(&uncounted).expect("a directory");
+        fs::write(uncounted.join("comm"), "idle-0\n").expect("a file");
+        fs::write(uncounted.join("schedstat"), "0 0 0\n").expect("a file");
+        assert_eq!(time_of_threads(tasks.path(), "idle-"), None);
         assert_eq!(time_of_threads(&tasks.path().join("gone"), "serve-"), None);
     }
 

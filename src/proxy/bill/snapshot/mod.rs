@@ -183,7 +183,6 @@ mod tests {
             (10, 10, 0.0, 7.0),
             // The clocks differ.
             (3, 2, 0.0, 0.0),
-            (2, 10, 8.0, 0.0),
         ] {
             let [serving, process] = [serving, process].map(Duration::from_secs);
             let shares = CpuShares::new(&clients, serving, process);

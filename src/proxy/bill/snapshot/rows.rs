@@ -151,7 +151,7 @@ pub struct Numbers {
     pub too_many: u64,
     /// Answers that were broken off because they were read too slowly.
     pub stalls: u64,
-    /// Seconds of kubefan's CPU time, by samples.
+    /// Seconds of kubefan's CPU time, by samples. They may become less.
     pub cpu_seconds: f64,
     /// What the API server was saved.
     pub saved: Saved,

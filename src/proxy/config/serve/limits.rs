@@ -9,7 +9,7 @@ use crate::server::{UserLimits, WebPageRules};
 use crate::{ledger, net, server};
 
 /// The memory for readers and callers, in bytes, for which one more handshake may be pending by
-/// default. A pending handshake takes about 30 KiB, so all of them take an eighth at most.
+/// default. A pending handshake takes about 30 KiB, so they take an eighth of it, besides.
 const MEMORY_PER_HANDSHAKE: u64 = 256 << 10;
 
 /// Returns the limits of the memory that is held for readers and callers.

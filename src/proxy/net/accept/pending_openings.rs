@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 
 /// The connections of a listener that are being opened. If there are too many, the oldest is closed
 /// for each new one. A client that completes its handshake needs only milliseconds, so its
-/// connection opens even if others open thousands of connections and send nothing.
+/// connection opens even if others open thousands of connections and send nothing. If kubefan itself
+/// is the slow one, as when thousands of clients come after a restart, this closes theirs, too.
 #[derive(Clone, Debug)]
 pub(super) struct PendingOpenings {
     inner: Arc<Mutex<Inner>>,
