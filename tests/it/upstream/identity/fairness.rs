@@ -185,8 +185,8 @@ async fn reads_of_a_user_wait_for_proofs_of_a_limited_number_of_scopes() {
         }
     })
     .await;
-    // The metric shows below that it was refused because of the scopes.
     let refused = within("the refusal", LIMIT, again.get(&further)).await;
+    assert!(!waiting.is_finished(), "refused while a proof was open");
     assert_eq!(refused.status, 429, "{refused}");
     assert_eq!(refused.json()["reason"], "TooManyRequests", "{refused}");
     assert!(matches!(refused.retry_seconds(), Some(1..=5)), "{refused}");
