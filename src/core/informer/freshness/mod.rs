@@ -113,7 +113,7 @@ const CROWD_SPACING: CallSpacing = CallSpacing {
 };
 
 /// How long [`Freshness::prove_soon`] waits in all: perhaps for the barriers in flight first, and
-/// then for its own barrier. It takes so long only if the API server is slow.
+/// then for its own barrier. Only a slow API server makes it reach this limit.
 const SOON_WITH_OTHERS: Duration = Duration::from_millis(2_500);
 
 /// How long a request of few objects waits for calls in flight before it gets a separate call.
