@@ -150,6 +150,18 @@ impl Gathered {
         Poll::Ready(Ok(()))
     }
 
+    /// Returns the buffer to the thread if less than `short` bytes are left, so that not each connection
+    /// that waits has one.
+    pub(super) fn shrink(&mut self, short: usize) {
+        let left = self.bytes.len() - self.written;
+        if left < short && self.bytes.capacity() >= short {
+            let kept = self.bytes[self.written..].to_vec();
+            self.written = 0;
+            self.bytes.clear();
+            SPARE_BUFFER.set(mem::replace(&mut self.bytes, kept));
+        }
+    }
+
     /// Publishes the memory of the gathered bytes. The memory is returned when all bytes were
     /// written, so there is usually nothing to publish.
     pub(super) fn publish(&mut self) {

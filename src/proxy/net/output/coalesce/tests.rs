@@ -206,9 +206,26 @@ async fn a_short_write_is_put_off_once_while_more_follows() {
 }
 
 #[tokio::test]
+async fn short_output_that_waits_takes_little_memory() {
+    for script in [vec![], vec![Step::Take(100), Step::Wait]] {
+        let is_blocked = !script.is_empty();
+        let (mut io, flusher) = fake(script);
+        io.write_all(&numbers(LONG_WRITE - 1)).await.unwrap();
+        assert!(flusher.0.lock().gathered.bytes().capacity() >= MAX_BUFFERED);
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(flusher.poll_flush(cx, !is_blocked).is_pending());
+        let held = flusher.0.lock().gathered.bytes().capacity();
+        assert!(held < LONG_WRITE, "{held} bytes");
+        flush(&flusher).await.unwrap();
+        let written = socket(&flusher.0.lock()).writes.concat();
+        assert_eq!(written, numbers(LONG_WRITE - 1));
+    }
+}
+
+#[tokio::test]
 async fn large_output_is_written_although_more_follows() {
     let (mut io, flusher) = fake([]);
-    io.write_all(&numbers(FLUSH_THRESHOLD)).await.unwrap();
+    io.write_all(&numbers(LONG_WRITE)).await.unwrap();
     assert!(flush_before_more(&flusher));
     assert_eq!(socket(&flusher.0.lock()).writes.len(), 1);
 }
