@@ -1,7 +1,9 @@
 //! A small HTTP client of the Kubernetes API that returns the status, the headers and the unchanged
 //! body bytes of every response.
 
+use std::error::Error;
 use std::fmt;
+use std::iter::successors;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -13,6 +15,9 @@ use serde_json::Value;
 
 use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::{Format, List, WatchReader, decode_list};
+
+/// How often a request is sent at most.
+const MAX_ATTEMPTS: u32 = 5;
 
 /// A complete response: the head and the body.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ pub(crate) struct Client {
     http: legacy::Client<Connector, Full<Bytes>>,
     server: String,
     headers: HeaderMap,
+    /// False if each request has a connection of its own.
+    is_shared: bool,
 }
 
 impl Answer {
@@ -64,6 +71,13 @@ impl Answer {
     }
 }
 
+/// Returns true if the server has ended the connection after its last answer.
+fn is_graceful_end(error: &legacy::Error) -> bool {
+    let causes = successors(error.source(), |&cause| cause.source());
+    let mut h2 = causes.filter_map(|cause| cause.downcast_ref::<h2::Error>());
+    h2.any(|error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR))
+}
+
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.status, String::from_utf8_lossy(&self.body))
@@ -91,7 +105,9 @@ impl Client {
     /// Creates a client for HTTP/2 only that opens a new connection for each request.
     ///
     /// On shared connections, a request that is sent while the server closes the connection may
-    /// wait for ever in the client (hyperium/hyper#4122).
+    /// wait for ever in the client (hyperium/hyper#4122). A request that was sent just before the
+    /// server's GOAWAY may fail in the client, even if its answer arrives (hyperium/hyper#2500).
+    /// Such a GET is sent again.
     pub(crate) fn http2_unshared(server: &str, connector: Connector) -> Self {
         Self::built(server, connector, true, false)
     }
@@ -107,6 +123,7 @@ impl Client {
             http,
             server: server.trim_end_matches('/').to_owned(),
             headers: HeaderMap::new(),
+            is_shared,
         }
     }
 
@@ -141,6 +158,14 @@ impl Client {
         *request.uri_mut() = format!("{}{path}", self.server).parse().expect("a URI");
         request.headers_mut().extend(self.headers.clone());
         request.headers_mut().extend(headers.clone());
+        if !self.is_shared && request.method() == Method::GET {
+            for _ in 1..MAX_ATTEMPTS {
+                match self.http.request(request.clone()).await {
+                    Err(error) if is_graceful_end(&error) => {}
+                    answered => return answered,
+                }
+            }
+        }
         self.http.request(request).await
     }
 
