@@ -24,9 +24,9 @@ use super::gathered::{Gathered, socket};
 use crate::ledger::Buffers;
 use crate::net::Transport;
 
-/// A write of this many bytes does not wait for more output: the memory that the output takes until
-/// then costs more than a second write.
-const LONG_WRITE: usize = 4 << 10;
+/// From this many bytes on, a write does not wait for more output: it fills a TLS record, and the
+/// memory of longer output costs more than a second write.
+const LONG_WRITE: usize = 16 << 10;
 /// Data is not cut into frames that are shorter than this many bytes because the output is full.
 pub(super) const SHORTEST_PART: usize = 256;
 
@@ -228,13 +228,13 @@ impl<I: Transport> Inner<I> {
         let waiting = self.gathered.waiting();
         if more_follows && waiting > 0 && waiting < LONG_WRITE && !self.is_put_off {
             self.is_put_off = true;
-            self.gathered.shrink(LONG_WRITE);
+            self.gathered.shrink();
             return Poll::Pending;
         }
         let drained = self.poll_drain(cx);
         self.is_blocked = drained.is_pending();
         if self.is_blocked {
-            self.gathered.shrink(LONG_WRITE);
+            self.gathered.shrink();
         } else {
             self.flow.wake_waiting();
         }

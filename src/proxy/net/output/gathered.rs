@@ -14,6 +14,9 @@ thread_local! {
     static SPARE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
+/// A shorter rest of the output is kept in a buffer of its own length.
+pub(super) const SHORT_REST: usize = 4 << 10;
+
 /// The output of a connection that its socket has not taken.
 pub(super) struct Gathered {
     buffers: Arc<Buffers>,
@@ -32,6 +35,14 @@ pub(super) struct Gathered {
 pub(super) fn socket<I>(io: &mut Option<I>) -> io::Result<&mut I> {
     io.as_mut()
         .ok_or_else(|| io::ErrorKind::NotConnected.into())
+}
+
+/// Returns a buffer to the thread, which keeps the larger of two.
+fn give_back(mut buffer: Vec<u8>) {
+    buffer.clear();
+    let spare = SPARE_BUFFER.take();
+    let is_larger = buffer.capacity() > spare.capacity();
+    SPARE_BUFFER.set(if is_larger { buffer } else { spare });
 }
 
 // === impl Gathered ===
@@ -68,12 +79,15 @@ impl Gathered {
         I::GATHER_SIZE - self.bytes.len()
     }
 
-    /// Takes the buffer of the thread if nothing is gathered. This must be called before
-    /// [`add`](Self::add).
+    /// Takes the buffer of the thread, unless the connection has it already. This must be called
+    /// before [`add`](Self::add).
     pub(super) fn take_buffer<I: Transport>(&mut self) {
-        if self.bytes.capacity() == 0 {
-            self.bytes = SPARE_BUFFER.take();
-            self.bytes.reserve_exact(I::GATHER_SIZE);
+        if self.bytes.capacity() < I::GATHER_SIZE {
+            let mut buffer = SPARE_BUFFER.take();
+            buffer.reserve_exact(I::GATHER_SIZE);
+            pieces::append(&mut buffer, &self.bytes[self.written..]);
+            self.written = 0;
+            self.bytes = buffer;
         }
     }
 
@@ -139,8 +153,7 @@ impl Gathered {
         ready!(self.poll_write_buffer(cx, io))?;
         if self.bytes.capacity() > 0 {
             self.written = 0;
-            self.bytes.clear();
-            SPARE_BUFFER.set(mem::take(&mut self.bytes));
+            give_back(mem::take(&mut self.bytes));
         }
         if !self.is_flushed {
             ready!(Pin::new(socket(io)?).poll_flush(cx))?;
@@ -150,15 +163,15 @@ impl Gathered {
         Poll::Ready(Ok(()))
     }
 
-    /// Returns the buffer to the thread if less than `short` bytes are left, so that not each connection
-    /// that waits has one.
-    pub(super) fn shrink(&mut self, short: usize) {
-        let left = self.bytes.len() - self.written;
-        if left < short && self.bytes.capacity() >= short {
-            let kept = self.bytes[self.written..].to_vec();
+    /// Keeps a short rest of the output in a buffer of its own length, and returns the large buffer to
+    /// the thread. Otherwise each connection that waits would hold a large one.
+    pub(super) fn shrink(&mut self) {
+        let rest = self.bytes.len() - self.written;
+        if rest < SHORT_REST && self.bytes.capacity() >= SHORT_REST {
+            let mut kept = Vec::with_capacity(rest);
+            pieces::append(&mut kept, &self.bytes[self.written..]);
             self.written = 0;
-            self.bytes.clear();
-            SPARE_BUFFER.set(mem::replace(&mut self.bytes, kept));
+            give_back(mem::replace(&mut self.bytes, kept));
         }
     }
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::{Format, List, WatchReader, decode_list};
 
-/// How often a request is sent at most.
+/// How often a GET of an unshared client is sent at most.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// A complete response: the head and the body.
@@ -71,11 +71,13 @@ impl Answer {
     }
 }
 
-/// Returns true if the server has ended the connection after its last answer.
+/// Returns true if the request failed because of a GOAWAY of the server that names no error.
 fn is_graceful_end(error: &legacy::Error) -> bool {
     let causes = successors(error.source(), |&cause| cause.source());
     let mut h2 = causes.filter_map(|cause| cause.downcast_ref::<h2::Error>());
-    h2.any(|error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR))
+    h2.any(|error| {
+        error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
+    })
 }
 
 impl fmt::Display for Answer {
@@ -161,7 +163,9 @@ impl Client {
         if !self.is_shared && request.method() == Method::GET {
             for _ in 1..MAX_ATTEMPTS {
                 match self.http.request(request.clone()).await {
-                    Err(error) if is_graceful_end(&error) => {}
+                    Err(error) if is_graceful_end(&error) => {
+                        eprintln!("{path} is sent again: {error}");
+                    }
                     answered => return answered,
                 }
             }

@@ -6,6 +6,7 @@ use std::task::Waker;
 use futures::poll;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
+use super::super::gathered::SHORT_REST;
 use super::*;
 use crate::net::transport::MAX_BUFFERED;
 
@@ -206,19 +207,38 @@ async fn a_short_write_is_put_off_once_while_more_follows() {
 }
 
 #[tokio::test]
-async fn short_output_that_waits_takes_little_memory() {
+async fn short_output_that_waits_leaves_the_buffer_to_others() {
+    let short = SHORT_REST - 1;
     for script in [vec![], vec![Step::Take(100), Step::Wait]] {
         let is_blocked = !script.is_empty();
         let (mut io, flusher) = fake(script);
-        io.write_all(&numbers(LONG_WRITE - 1)).await.unwrap();
-        assert!(flusher.0.lock().gathered.bytes().capacity() >= MAX_BUFFERED);
+        let buffer = || {
+            let inner = flusher.0.lock();
+            let bytes = inner.gathered.bytes();
+            (bytes.as_ptr(), bytes.capacity())
+        };
+        io.write_all(&numbers(short)).await.unwrap();
+        let large = buffer();
+        assert_eq!(large.1, MAX_BUFFERED);
         let cx = &mut Context::from_waker(Waker::noop());
         assert!(flusher.poll_flush(cx, !is_blocked).is_pending());
-        let held = flusher.0.lock().gathered.bytes().capacity();
-        assert!(held < LONG_WRITE, "{held} bytes");
+        assert!(buffer().1 < SHORT_REST, "{} bytes", buffer().1);
+        // Another connection of the thread uses the buffer and returns it.
+        let (mut other, other_flusher) = fake([]);
+        other.write_all(b"other").await.unwrap();
+        let bytes = other_flusher.0.lock().gathered.bytes().as_ptr();
+        assert_eq!(bytes, large.0);
+        flush(&other_flusher).await.unwrap();
+        // The connection takes the buffer again for further output.
+        let all = numbers(MAX_BUFFERED);
+        io.write_all(&all[short..]).await.unwrap();
+        assert_eq!(buffer(), large);
         flush(&flusher).await.unwrap();
-        let written = socket(&flusher.0.lock()).writes.concat();
-        assert_eq!(written, numbers(LONG_WRITE - 1));
+        assert_eq!(socket(&flusher.0.lock()).writes.concat(), all);
+        // Returned, although the connection had a smaller one in between.
+        io.write_all(b"more").await.unwrap();
+        assert_eq!(buffer(), large);
+        flush(&flusher).await.unwrap();
     }
 }
 
