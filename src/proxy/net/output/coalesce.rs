@@ -20,13 +20,13 @@ use tokio::time::Instant;
 
 use super::filtered_reads::FilteredReads;
 use super::flow_control::{FlowControl, StreamReset};
-use super::gathered::{Gathered, socket};
+use super::gathered::{Gathered, SHORT_REST, socket};
 use crate::ledger::Buffers;
 use crate::net::Transport;
 
-/// From this many bytes on, a write does not wait for more output: it fills a TLS record, and the
-/// memory of longer output costs more than a second write.
-const LONG_WRITE: usize = 16 << 10;
+/// From this many bytes on, a write does not wait for more output: while it waits, the connection would
+/// keep the thread's buffer, and its memory costs more than a second write.
+const LONG_WRITE: usize = SHORT_REST;
 /// Data is not cut into frames that are shorter than this many bytes because the output is full.
 pub(super) const SHORTEST_PART: usize = 256;
 

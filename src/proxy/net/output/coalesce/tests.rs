@@ -6,7 +6,6 @@ use std::task::Waker;
 use futures::poll;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-use super::super::gathered::SHORT_REST;
 use super::*;
 use crate::net::transport::MAX_BUFFERED;
 
