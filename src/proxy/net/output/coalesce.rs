@@ -24,8 +24,8 @@ use super::gathered::{Gathered, SHORT_REST, socket};
 use crate::ledger::Buffers;
 use crate::net::Transport;
 
-/// From this many bytes on, a write does not wait for more output: while it waits, the connection would
-/// keep the thread's buffer, and its memory costs more than a second write.
+/// From this many bytes on, a write does not wait for more output. While it waits, the connection
+/// would keep the thread's buffer, and that memory costs more than a second write.
 const LONG_WRITE: usize = SHORT_REST;
 /// Data is not cut into frames that are shorter than this many bytes because the output is full.
 pub(super) const SHORTEST_PART: usize = 256;

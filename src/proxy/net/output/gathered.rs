@@ -163,8 +163,8 @@ impl Gathered {
         Poll::Ready(Ok(()))
     }
 
-    /// Keeps a short rest of the output in a buffer of its own length, and returns the large buffer to
-    /// the thread. Otherwise each connection that waits would hold a large one.
+    /// Keeps a short rest of the output in a buffer of its own length, and returns the large buffer
+    /// to the thread. Otherwise each connection that waits would hold a large one.
     pub(super) fn shrink(&mut self) {
         let rest = self.bytes.len() - self.written;
         if rest < SHORT_REST && self.bytes.capacity() >= SHORT_REST {
